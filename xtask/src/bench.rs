@@ -1,12 +1,12 @@
-//! `./x bench`: a cluster of processes against the disk under it, in one run (DESIGN §10).
+//! `./x bench`: a cluster of processes compared with the disk under it, in one run (DESIGN §10).
 //!
 //! ```text
 //!  others' load ─▶ disk alone ─▶ 1 monitor + 3 OSDs (processes, loopback TCP) ─▶ each scenario: objects made, measured, removed ─▶ disk alone
 //!       └──────────────┴──────────────── ratios, table, one line each in bench/history.ndjson ───────────────┘
 //! ```
-//! The disk is measured before and after, and the mean is the baseline: machines are shared. So is
-//! the floor (`floor.rs`), before and after each scenario that has a row there. Goals are those of
-//! DESIGN §10 and the issue.
+//! The disk is measured before and after, and the mean is the baseline, because machines are
+//! shared. The same holds for the floor (`floor.rs`), before and after each scenario that has a row
+//! there. Goals are those of DESIGN §10 and the issue.
 
 use crate::cluster::{Cluster, succeeds};
 use crate::floor::{self, Floor, Times};
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Longer than any scenario takes with what it prepares and drains: one that takes so long hangs.
+/// Maximum duration of a scenario, with preparation and draining: a longer one hangs.
 const SCENARIO_MAX: Duration = Duration::from_mins(30);
 
 /// One measurement.
@@ -68,7 +68,7 @@ const SCENARIOS: &[Scenario] = &[
     scenario("write", MIB_4, 16),
     scenario("read", MIB_4, 16),
 ];
-/// What fits into a minute.
+/// The scenarios that fit into a minute.
 const QUICK: &[Scenario] = &[
     scenario("overwrite", KIB_4, 1),
     scenario("overwrite", KIB_4, 16),
@@ -76,7 +76,7 @@ const QUICK: &[Scenario] = &[
     scenario("write", MIB_4, 16),
 ];
 
-/// How much is done.
+/// The amount of work.
 struct Extent {
     scenarios: &'static [Scenario],
     seconds: f64,
@@ -105,7 +105,7 @@ const SHORT: Extent = Extent {
 /// Runs the benchmarks.
 ///
 /// # Errors
-/// When something does not run. A goal that is missed is a line of the table, not an error:
+/// When something does not run. A missed goal is a line of the table, not an error, because
 /// machines differ.
 pub fn run(arguments: &[String]) -> Result<()> {
     if let Some(("versus", rest)) = arguments
@@ -142,7 +142,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         cargo(["bench", "--locked", "--package", "nacre-crush"]).run()?;
     }
     crate::build()?;
-    // Somebody else's folder may hold somebody's data: ours is made anew below theirs.
+    // A directory given by the user may hold data: the benchmark creates a subdirectory of its own.
     let dir = dir
         .unwrap_or_else(|| workspace.target.clone())
         .join("bench-cluster");
@@ -269,18 +269,18 @@ fn measure(
     Ok(lines)
 }
 
-/// What the disk did alone.
+/// The disk's results without a cluster.
 struct Baseline {
     flushes_us: f64,
     write_mb_per_s: f64,
 }
 
-/// A figure of the issue.
+/// A goal of the issue.
 struct Goal {
     what: &'static str,
     limit: f64,
     found: f64,
-    /// Whether more is better.
+    /// Whether larger values are better.
     at_least: bool,
 }
 
@@ -319,7 +319,7 @@ impl Goal {
             self.found <= self.limit
         }
     }
-    /// How much better (above 1) or worse than the goal.
+    /// Ratio to the goal; above 1 is better than the goal.
     fn ratio(&self) -> f64 {
         if self.at_least {
             self.found / self.limit
@@ -361,7 +361,7 @@ fn row(scenario: &Scenario, result: &Value, goal: Option<&Goal>) -> String {
     )
 }
 
-/// What a scenario is of the floor: each time so many times worse than it, 1 is as good.
+/// A scenario relative to the floor: how many times worse it is; 1 is equal.
 fn floor_row(scenario: &Scenario, floor: &floor::Figures, times: Times) -> String {
     let (p50, times_p50) = match times.p50 {
         Some(times) => (format!("{:.0}", floor.p50_us), format!("{times:.2}×")),
@@ -377,7 +377,7 @@ fn floor_row(scenario: &Scenario, floor: &floor::Figures, times: Times) -> Strin
     )
 }
 
-/// The floor of a scenario, with as many objects.
+/// Measures the floor of a scenario, with as many objects.
 fn floor_beside(
     floor: &Floor,
     row: &str,
@@ -401,7 +401,7 @@ fn bench(cluster: &Cluster, scenario: &Scenario, extent: &Extent) -> Result<Valu
     } else {
         extent.objects_large
     };
-    // A bound on new objects, not a wish: they are made until the time is up.
+    // An upper limit of new objects: they are created until the time is up.
     let objects = if scenario.mode == "write" && scenario.size == KIB_4 {
         10_000_000
     } else {
@@ -422,7 +422,7 @@ fn bench(cluster: &Cluster, scenario: &Scenario, extent: &Extent) -> Result<Valu
     cluster.ask_for(SCENARIO_MAX, &arguments)
 }
 
-/// What a disk does alone, as `nacre bench disk` says it.
+/// Disk performance, as measured by `nacre bench disk`.
 pub fn disk(nacre: &Path, dir: &Path, seconds: f64) -> Result<Value> {
     let mut command = Command::new(nacre);
     command

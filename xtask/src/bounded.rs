@@ -1,15 +1,16 @@
-//! Waiting, never for ever: a program that does not end, or a state that does not come, is an error
-//! that says so.
+//! Bounded waits: a program that does not end, or a condition that does not occur, is an error that
+//! says so.
 
 use anyhow::{Context, Result, bail};
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Between two looks: short against what is measured with it (commands of some ten milliseconds).
+/// Polling interval: short compared to what is measured with it (commands of some ten
+/// milliseconds).
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Runs a program with its output caught; it is killed when it takes longer than `limit`.
+/// Runs a program and captures its output; kills it when it takes longer than `limit`.
 ///
 /// # Errors
 /// When it does not start, or does not end in time.
@@ -17,10 +18,10 @@ pub fn output(command: &mut Command, limit: Duration) -> Result<Output> {
     output_with(command, Stdio::null(), limit)
 }
 
-/// As [`output`], of a program that has to end well: what it printed.
+/// As [`output`], for a program that must succeed: returns what it printed.
 ///
 /// # Errors
-/// As there; also when it does not end well, with what it said.
+/// As [`output`]; also when it fails, with its output.
 pub fn printed(command: &mut Command, limit: Duration) -> Result<String> {
     let output = output(command, limit)?;
     if !output.status.success() {
@@ -35,10 +36,10 @@ pub fn printed(command: &mut Command, limit: Duration) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// As [`output`], with something to read.
+/// As [`output`], with an input.
 ///
 /// # Errors
-/// As there.
+/// As [`output`].
 pub fn output_with(command: &mut Command, input: Stdio, limit: Duration) -> Result<Output> {
     let shown = shown(command);
     let mut child = command
@@ -49,7 +50,7 @@ pub fn output_with(command: &mut Command, input: Stdio, limit: Duration) -> Resu
     let child = child
         .as_mut()
         .map_err(|why| anyhow::anyhow!("`{shown}` does not start: {why}"))?;
-    // A full pipe would hold it up: both are read while it runs.
+    // A full pipe would block it: both are read while it runs.
     let (out, err) = (reader(child.stdout.take()), reader(child.stderr.take()));
     let status = ended(child, limit).with_context(|| format!("`{shown}`"))?;
     let text =
@@ -64,7 +65,7 @@ pub fn output_with(command: &mut Command, input: Stdio, limit: Duration) -> Resu
 fn reader(source: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What came before an error is still worth showing.
+        // Output before an error is still shown.
         let _ = source.map(|mut source| source.read_to_end(&mut bytes));
         bytes
     })
@@ -79,7 +80,7 @@ impl Drop for Killed {
     }
 }
 
-/// Waits for a child's end; kills it when that takes longer than `limit`.
+/// Waits for a child to end; kills it when that takes longer than `limit`.
 ///
 /// # Errors
 /// When it was killed.
@@ -98,10 +99,10 @@ pub fn ended(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
     }
 }
 
-/// Asks every 10 ms until there is an answer; gives it.
+/// Polls `ask` every 10 ms until it returns an answer.
 ///
 /// # Errors
-/// What `ask` gives; also when there is no answer within `limit`: then `what` did not happen.
+/// The error of `ask`; also when there is no answer within `limit`: then `what` did not happen.
 pub fn until<T>(
     what: &str,
     limit: Duration,
@@ -119,7 +120,7 @@ pub fn until<T>(
     }
 }
 
-/// A command as a person would type it.
+/// The command line as a user would type it.
 pub fn shown(command: &Command) -> String {
     let name = std::path::Path::new(command.get_program())
         .file_name()

@@ -1,4 +1,4 @@
-//! What calls on a file system cost: the same program on each system, and the CPU of all its
+//! The cost of calls on a file system: the same program on each system, and the CPU time of all its
 //! processes.
 //!
 //! ```text
@@ -6,8 +6,8 @@
 //!          ─▶ mounted again: nothing is kept ─▶ cold stat ─▶ ls -l ─▶ large read ─▶ unlink
 //!          ─▶ mounted again ─▶ large read of what the system's daemons have just read
 //! ```
-//! CPU is that of daemons, mount and this program, from `/proc`, counted until the system is at
-//! rest. For `./x show costs` and `./x bench versus`.
+//! The CPU time is that of daemons, mount and this program, from `/proc`, counted until the system
+//! is idle. Used by `./x show costs` and `./x bench versus`.
 
 use crate::show::guard;
 use crate::show::mounted::{Mount, unmount};
@@ -22,7 +22,8 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Files that are made, looked at and removed one by one; entries of a large directory.
+/// Number of files that are created, looked up and removed one by one; entries of a large
+/// directory.
 const FILES: usize = 3_000;
 const ENTRIES: usize = 10_000;
 /// Files of the archive that is unpacked.
@@ -31,47 +32,47 @@ const SYNCED: usize = 500;
 const BLOCK: usize = 4096;
 const LARGE: usize = 256;
 const MIB: usize = 1 << 20;
-/// What is done a little later is done for what was measured.
+/// Deferred work of the system is included in the measurement up to this time.
 const SETTLED: Duration = Duration::from_millis(1500);
 const STEP_MAX: Duration = Duration::from_mins(5);
 
-/// Rows: microseconds of CPU a call.
+/// Rows in microseconds of CPU time per call.
 pub const CREATE: &str = "create";
-/// Another time, in the mount that made the files.
+/// Repeated, in the mount that created the files.
 pub const WARM_STAT: &str = "warm stat";
-/// At random places of one file.
+/// At random offsets of one file.
 pub const FSYNC: &str = "4 KiB write + fsync";
-/// Of a mount that has nothing in memory.
+/// In a mount with an empty cache.
 pub const COLD_STAT: &str = "cold stat";
-/// By the mount that looked at them.
+/// By the mount that looked them up.
 pub const UNLINK: &str = "unlink";
-/// Rows: seconds.
+/// Rows in seconds.
 pub const LIST: &str = "ls -l of 10,000 entries";
-/// Without a `sync`.
+/// Without `sync`.
 pub const UNTAR: &str = "untar of 3,000 files";
-/// With one.
+/// With `sync`.
 pub const UNTAR_SYNC: &str = "untar of 3,000 files + sync";
-/// Rows: megabytes a second.
+/// Rows in megabytes per second.
 pub const WRITES: &str = "1 MiB writes in order, and fsync";
-/// Of a mount that has nothing in memory, as the system has nothing of the file.
+/// In a mount with an empty cache, when the system has cached nothing of the file.
 pub const READS: &str = "1 MiB reads in order, cold";
-/// Of a mount that has nothing in memory; what the machine keeps for the system's daemons it has,
-/// as in a bench that reads the same objects for seconds.
+/// In a mount with an empty cache; the machine's page cache for the system's daemons is warm, as in
+/// a benchmark that reads the same objects for seconds.
 pub const READS_AGAIN: &str = "1 MiB reads in order, by another mount";
 
-/// What was found of each row.
+/// The result of each row.
 pub type Rows = BTreeMap<&'static str, f64>;
-/// Seconds of CPU of each part of a system.
+/// Seconds of CPU time of each part of a system.
 type Cpu = BTreeMap<&'static str, f64>;
 
 /// A file system that this machine has mounted.
 pub trait Mounted {
-    /// Where.
+    /// The mount point.
     fn dir(&self) -> &Path;
-    /// Unmounts it; what was written is safe then.
+    /// Unmounts it; written data is safe afterwards.
     ///
     /// # Errors
-    /// When it does not end well.
+    /// When it fails.
     fn end(self: Box<Self>) -> Result<()>;
 }
 
@@ -84,14 +85,14 @@ impl Mounted for Mount {
     }
 }
 
-/// The limit: an ext4 in a file, on this machine's disk. What the kernel's own threads use is not
-/// counted.
+/// The lower limit: an ext4 in a file, on this machine's disk. CPU time of the kernel's own threads
+/// is not counted.
 pub struct Disk {
     dir: PathBuf,
 }
 
 impl Disk {
-    /// Makes one of some GiB in a folder, or mounts the one that is there.
+    /// Creates one of some GiB in a directory, or mounts the existing one.
     ///
     /// # Errors
     /// When this user cannot.
@@ -133,30 +134,30 @@ impl Drop for Disk {
     }
 }
 
-/// One system's turn.
+/// The measurement of one system.
 pub struct Calls<'a> {
-    /// Processes that have this folder on their command lines are the system's; none: it has no
-    /// processes.
+    /// Processes with this directory on their command lines belong to the system; `None`: the
+    /// system has no processes.
     pub folder: Option<&'a Path>,
     /// Mounts it.
     pub mount: &'a dyn Fn() -> Result<Box<dyn Mounted>>,
-    /// How many requests its server has taken of mounts, if that can be known.
+    /// Number of requests from mounts that its server has processed, if available.
     pub requests: Option<&'a dyn Fn() -> Result<f64>>,
-    /// Told of each figure: what, how much, of what unit.
+    /// Receives each figure: name, value, unit.
     pub note: &'a mut dyn FnMut(&str, f64, &'static str),
 }
 
-/// What all of them found.
+/// The results of all measurements.
 #[derive(Default)]
 pub struct Found {
     /// By name.
     pub rows: Rows,
-    /// How many requests `ls -l` made.
+    /// Number of requests that `ls -l` made.
     pub list_requests: Option<f64>,
 }
 
 impl Calls<'_> {
-    /// Makes them; an archive of [`ARCHIVED`] files is unpacked.
+    /// Runs all measurements; an archive of [`ARCHIVED`] files is unpacked.
     ///
     /// # Errors
     /// When one fails.
@@ -212,7 +213,7 @@ impl Calls<'_> {
                 Ok(())
             })?;
         }
-        // Another mount has nothing of all this in memory.
+        // Another mount starts with an empty cache.
         mount.end()?;
         let mount = (self.mount)()?;
         self.each(rows, COLD_STAT, FILES, |n| {
@@ -251,7 +252,7 @@ impl Calls<'_> {
         })
     }
 
-    /// CPU that every process of the system and this one have used, in seconds.
+    /// CPU time of every process of the system and of this one, in seconds.
     fn cpu(&self) -> Result<Cpu> {
         let mut cpu = Cpu::from([("program", machine::cpu_seconds(std::process::id())?)]);
         let Some(folder) = self.folder else {
@@ -261,21 +262,21 @@ impl Calls<'_> {
             *cpu.entry(guard::part_of(&words)).or_default() +=
                 machine::cpu_seconds(pid).unwrap_or_default();
         }
-        // A figure without them was once shown, and was a tenth of what is true.
+        // A figure without them was once reported, and was a tenth of the true value.
         ensure!(
             cpu.contains_key("osd") && cpu.contains_key("mount"),
             "its daemons are not found: {cpu:?}"
         );
         Ok(cpu)
     }
-    /// What is done later is done for what was measured; where nothing runs beside this program,
-    /// nothing is.
+    /// Waits for deferred work, which belongs to the measurement; if no other process is involved,
+    /// there is none.
     fn settle(&self) {
         if self.folder.is_some() {
             sleep(SETTLED);
         }
     }
-    /// What all have used since; beside it a line of who.
+    /// Records the CPU time used since `before`, with a line per part.
     fn used_since(&mut self, row: &str, before: &Cpu, of: (f64, &'static str)) -> Result<f64> {
         let now = self.cpu()?;
         let used = now

@@ -1,11 +1,9 @@
-//! Ceph on this machine: whether it is there, getting it, and a cluster of it that is thrown away
-//! (`tests/ceph-cluster`).
+//! Ceph on this machine: detection, installation, and a temporary cluster (`tests/ceph-cluster`).
 //!
 //! ```text
 //!  there? ─no─▶ apt-get, when root ─▶ Throwaway::up ─▶ conf: `nacre --cluster ceph:CONF …` ─▶ dropped: down, folder removed
 //! ```
-//! Nothing of Nacre needs Ceph to be built or to run; it is what one engine is tested on and
-//! compared with.
+//! Nacre needs no Ceph to be built or to run. It is needed to test one engine and for comparison.
 
 use crate::bounded;
 use crate::install::is_root;
@@ -26,26 +24,26 @@ const PACKAGES: &[&str] = &[
     "librados2",
     "python3-rados",
 ];
-/// What of them is looked for: whoever has these from elsewhere needs no packages.
+/// The programs to look for: if they are installed from elsewhere, no packages are needed.
 const PROGRAMS: &[&str] = &["ceph-mon", "ceph-osd", "ceph-mgr", "ceph", "monmaptool"];
-/// The script bounds all its own waits, at some four minutes together.
+/// The script bounds all its own waits, some four minutes in total.
 const SCRIPT_MAX: Duration = Duration::from_mins(6);
 const DOWN_MAX: Duration = Duration::from_mins(1);
 
-/// Whether all programs are there.
+/// Whether all programs are installed.
 pub fn is_installed() -> bool {
     PROGRAMS
         .iter()
         .all(|name| program(name).args(["--version"]).succeeds())
 }
 
-/// Ceph's own word for what is installed, such as `16.2.15`.
+/// The installed version as Ceph reports it, such as `16.2.15`.
 pub fn version() -> String {
     let said = crate::machine::text_of("ceph-osd", &["--version"]);
     said.split_whitespace().nth(2).unwrap_or("?").to_owned()
 }
 
-/// Makes sure that it is there.
+/// Ensures that Ceph is installed.
 ///
 /// # Errors
 /// Why not, in a sentence.
@@ -61,7 +59,7 @@ pub fn obtain() -> Result<()> {
     if !program("apt-get").args(["--version"]).succeeds() {
         bail!("Ceph is not installed, and there is no apt-get; on Debian `{by_hand}` installs it");
     }
-    // Packages in a folder of its own: another apt-get that ends meanwhile may clear the common
+    // A separate directory for packages: another apt-get that ends meanwhile may clear the common
     // one.
     let archives = std::env::temp_dir().join(format!("nacre-ceph-packages-{}", std::process::id()));
     std::fs::create_dir_all(archives.join("partial")).context("making a folder for packages")?;
@@ -85,13 +83,13 @@ pub fn obtain() -> Result<()> {
     Ok(())
 }
 
-/// Debian's names of what CephFS needs besides.
+/// Debian's names of the additional packages for CephFS.
 const FILES_PACKAGES: &[(&str, &str, &str)] = &[
     ("ceph-mds", "ceph-mds", "CephFS"),
     ("ceph-fuse", "ceph-fuse", "CephFS"),
 ];
 
-/// Makes sure that CephFS is there, too.
+/// Ensures that CephFS is installed too.
 ///
 /// # Errors
 /// Why not, in a sentence.
@@ -100,10 +98,10 @@ pub fn obtain_files() -> Result<()> {
     crate::install::programs(FILES_PACKAGES)
 }
 
-/// Makes a file system on a cluster that runs, and starts its server; waits until that is active.
+/// Creates a file system on a running cluster, and starts its server; waits until that is active.
 ///
 /// # Errors
-/// When one of Ceph's programs does not do what it is told.
+/// When one of Ceph's programs fails.
 pub fn serve_files(conf: &Path) -> Result<()> {
     let dir = conf.parent().context("a configuration lies in a folder")?;
     let ask = |arguments: &[&str]| -> Result<String> {
@@ -130,7 +128,7 @@ pub fn serve_files(conf: &Path) -> Result<()> {
     })
 }
 
-/// The script, wherever this is run.
+/// The path of the script, independent of the working directory.
 fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/ceph-cluster")
 }
@@ -141,11 +139,11 @@ fn run(verb: &str, dir: &Path, arguments: &[&str], limit: Duration) -> Result<()
     bounded::printed(&mut command, limit).map(drop)
 }
 
-/// Makes a folder's cluster or starts what does not run of it; gives its configuration. All its
-/// groups are clean then.
+/// Creates the cluster of a directory, or starts its missing daemons; returns its configuration.
+/// All its PGs are clean then.
 ///
 /// # Errors
-/// What the script says.
+/// The script's error.
 pub fn up(dir: &Path, arguments: &[&str]) -> Result<PathBuf> {
     run("up", dir, arguments, SCRIPT_MAX)?;
     Ok(dir.join("ceph.conf"))
@@ -154,12 +152,12 @@ pub fn up(dir: &Path, arguments: &[&str]) -> Result<PathBuf> {
 /// Starts one daemon again, such as `osd.1`.
 ///
 /// # Errors
-/// What the script says.
+/// The script's error.
 pub fn start(dir: &Path, who: &str) -> Result<()> {
     run("start", dir, &[who], SCRIPT_MAX)
 }
 
-/// Ends one daemon as a crash would.
+/// Kills one daemon, like a crash.
 ///
 /// # Errors
 /// When it does not run.
@@ -170,20 +168,20 @@ pub fn kill(dir: &Path, who: &str) -> Result<()> {
     bounded::printed(Command::new("kill").args(["-KILL", pid.trim()]), DOWN_MAX).map(drop)
 }
 
-/// Stops a folder's cluster, if there is one.
+/// Stops the cluster of a directory, if there is one.
 ///
 /// # Errors
-/// What does not end.
+/// The daemon that does not end.
 pub fn down(dir: &Path) -> Result<()> {
     run("down", dir, &[], DOWN_MAX)
 }
 
-/// What `--tuned` adds to the configuration, a line each.
+/// The configuration that `--tuned` adds, one setting per line.
 pub fn tuning() -> String {
     crate::machine::text_of(&script().display().to_string(), &["tuning"])
 }
 
-/// A cluster that goes with its value, or with this program if that ends in another way.
+/// A cluster that is removed when the value is dropped, or when this program ends in another way.
 pub struct Throwaway {
     /// Its configuration.
     pub conf: PathBuf,
@@ -191,10 +189,10 @@ pub struct Throwaway {
 }
 
 impl Throwaway {
-    /// A new one. What an earlier run has left in the folder is ended and removed.
+    /// Creates a new one. Remains of an earlier run in the directory are stopped and removed.
     ///
     /// # Errors
-    /// What the script says.
+    /// The script's error.
     pub fn up(nacre: &Path, dir: &Path, arguments: &[&str]) -> Result<Self> {
         guard::clean(nacre, dir)?;
         let guard = Guard::start(nacre, dir)?;
@@ -209,7 +207,7 @@ impl Throwaway {
 mod tests {
     use super::*;
 
-    /// Needs no Ceph: mistakes are found before anything is started.
+    /// Needs no Ceph: wrong arguments are detected before anything is started.
     #[test]
     fn the_script_refuses_what_it_does_not_know_and_touches_no_folder_of_others() {
         let dir = std::env::temp_dir().join(format!("nacre-ceph-script-{}", std::process::id()));

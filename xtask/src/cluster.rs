@@ -1,10 +1,10 @@
-//! A cluster of processes over loopback TCP, driven from outside: what `./x bench` measures and
-//! `./x show` mistreats.
+//! A cluster of processes over loopback TCP, controlled from outside: used by `./x bench` and `./x
+//! show`.
 //!
 //! ```text
 //!  init ─▶ start (mon.0 … osd.N) ─▶ ask: `nacre --json …` ─▶ kill, stop, resume, start again ─▶ dropped: `nacre down`, then killed
 //! ```
-//! Invariant: every wait has a bound, and no daemon outlives the value. (Ctrl-C does not drop
+//! Invariant: every wait is bounded, and no daemon outlives the value. (Ctrl-C does not drop
 //! values: see `show/guard.rs`.)
 
 use crate::bounded;
@@ -19,17 +19,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// No command that only asks or changes the map takes this long, whatever else the machine does.
+/// No command that only queries or changes the map takes this long, even on a busy machine.
 const COMMAND_MAX: Duration = Duration::from_secs(60);
-/// `nacre down` waits 20 s for each of its steps before it kills.
+/// `nacre down` waits 20 s for each of its steps before it kills processes.
 const DOWN_MAX: Duration = Duration::from_mins(2);
 
 /// The disks of a cluster's OSDs.
 #[derive(Clone, Copy, Default)]
 pub struct Disks<'a> {
-    /// Size of each store, as for `--osd-size`; what fits on the disk without.
+    /// Size of each store, as for `--osd-size`; `None`: the space of the disk.
     pub osd_size: Option<&'a str>,
-    /// Whether faults of devices may be asked for ([`Cluster::faults_file`]).
+    /// Whether device faults may be requested ([`Cluster::faults_file`]).
     pub faulty: bool,
 }
 
@@ -37,29 +37,29 @@ pub struct Disks<'a> {
 pub struct Cluster {
     nacre: PathBuf,
     dir: PathBuf,
-    /// How commands name it.
+    /// The value of `--cluster` for commands.
     place: OsString,
     daemons: BTreeMap<String, Child>,
     /// Whether daemons look for faults of their devices in [`Self::faults_file`].
     faulty: bool,
-    /// Changes of the map that were asked for.
+    /// Number of requested map changes.
     changes: Cell<u32>,
 }
 
 impl Cluster {
-    /// Makes a cluster in a folder that does not exist yet and starts all its daemons; `who` is up
-    /// afterwards, there are no pools.
+    /// Creates a cluster in a directory that does not exist yet and starts all its daemons. They
+    /// are up afterwards, and there are no pools.
     ///
     /// # Errors
-    /// When the folder or the ports are taken, or an OSD does not come up.
+    /// When the directory or the ports are in use, or an OSD does not come up.
     pub fn start(nacre: &Path, dir: &Path, base_port: u16, mons: u32, osds: u32) -> Result<Self> {
         Self::start_with(nacre, dir, base_port, mons, osds, &Disks::default())
     }
 
-    /// As [`Self::start`], with disks that are said.
+    /// As [`Self::start`], with the given disks.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::start`].
     pub fn start_with(
         nacre: &Path,
         dir: &Path,
@@ -97,7 +97,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A cluster that exists, none of whose daemons runs as a child of ours.
+    /// An existing cluster, none of whose daemons is a child of this process.
     pub fn at(nacre: &Path, dir: &Path) -> Self {
         let (nacre, dir, place) = (nacre.to_owned(), dir.to_owned(), dir.as_os_str().to_owned());
         Self {
@@ -109,8 +109,8 @@ impl Cluster {
             changes: Cell::new(0),
         }
     }
-    /// A Ceph cluster that exists, by its configuration; servers of file systems have their logs in
-    /// the folder.
+    /// An existing Ceph cluster, given by its configuration; servers of file systems have their
+    /// logs in the directory.
     pub fn on_ceph(nacre: &Path, dir: &Path, conf: &Path) -> Self {
         let mut cluster = Self::at(nacre, dir);
         cluster.place = OsString::from("ceph:");
@@ -118,15 +118,15 @@ impl Cluster {
         cluster
     }
 
-    /// Its folder.
+    /// Its directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Starts a daemon, whose output goes to a log in the folder; gives when that was.
+    /// Starts a daemon, whose output goes to a log in the directory; returns the time of the start.
     ///
     /// # Errors
-    /// When it does not start. Whether it goes on is not known yet.
+    /// When it does not start. Whether it keeps running is not known yet.
     pub fn run(&mut self, kind: &str, id: u32) -> Result<Instant> {
         let who = format!("{kind}.{id}");
         let path = self.dir.join(format!("{who}.log"));
@@ -154,13 +154,14 @@ impl Cluster {
         Ok(begun)
     }
 
-    /// What daemons with faulty devices read before each call of one (`node/src/faults.rs`); there
-    /// are no faults without it.
+    /// The file that daemons with faulty devices read before each call of a device
+    /// (`node/src/faults.rs`); without it there are no faults.
     pub fn faults_file(&self) -> PathBuf {
         self.dir.join("device-faults")
     }
 
-    /// How a daemon ended by itself; none while it runs. It may be started again then.
+    /// Exit status of a daemon that ended by itself; none while it runs. It may be started again
+    /// afterwards.
     ///
     /// # Errors
     /// When it was not started.
@@ -212,10 +213,10 @@ impl Cluster {
         Ok(killed)
     }
 
-    /// Tells a daemon to end, and waits for that.
+    /// Terminates a daemon, and waits for its end.
     ///
     /// # Errors
-    /// When it does not run, does not end, or not well.
+    /// When it is not running, does not end, or fails.
     pub fn end(&mut self, who: &str) -> Result<Instant> {
         let mut child = self
             .daemons
@@ -244,33 +245,33 @@ impl Cluster {
         Ok(Instant::now())
     }
 
-    /// `nacre --json --cluster DIR`, to which arguments are added.
+    /// `nacre --json --cluster DIR`; the caller adds arguments.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.nacre);
         command.args(["--json", "--cluster"]).arg(&self.place);
         command
     }
 
-    /// Runs a command of the cluster; what it prints as JSON.
+    /// Runs a command of the cluster; returns its JSON output.
     ///
     /// # Errors
-    /// What it says; also when it takes longer than a minute.
+    /// Its error; also when it takes longer than a minute.
     pub fn ask(&self, arguments: &[&str]) -> Result<Value> {
         self.ask_for(COMMAND_MAX, arguments)
     }
 
-    /// As [`Self::ask`], with another bound.
+    /// As [`Self::ask`], with another limit.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::ask`].
     pub fn ask_for(&self, limit: Duration, arguments: &[&str]) -> Result<Value> {
         succeeds(self.command().args(arguments), limit)
     }
 
-    /// Waits until an OSD is up or down; gives when that was seen.
+    /// Waits until an OSD is up or down; returns the time at which this was observed.
     ///
     /// # Errors
-    /// When it does not become so within `limit`, or ended by itself.
+    /// When that does not happen within `limit`, or the OSD ended by itself.
     pub fn await_osd(&mut self, id: u32, up: bool, limit: Duration) -> Result<Instant> {
         let who = format!("osd.{id}");
         let word = if up { "up" } else { "down" };
@@ -285,12 +286,13 @@ impl Cluster {
         })
     }
 
-    /// Commits a change of the map that changes nothing else; gives its epoch.
+    /// Commits a map change without further effect; returns its epoch.
     ///
     /// # Errors
-    /// When the monitors do not agree to it.
+    /// When the monitors do not commit it.
     pub fn change_map(&self) -> Result<u64> {
-        // Another value each time, and never the default: what is so already is no change.
+        // A different value each time, and never the default: setting the current value is not a
+        // change.
         self.changes.set(self.changes.get() + 1);
         let value = (2_001 + self.changes.get() % 500).to_string();
         let reply = self.ask(&["config", "set", "osd.complain_after_ms", &value])?;
@@ -299,10 +301,10 @@ impl Cluster {
             .context("nothing was changed: another cluster value has changed the map before")
     }
 
-    /// Waits until nothing is wrong.
+    /// Waits until health is good.
     ///
     /// # Errors
-    /// What is still wrong after `limit`.
+    /// The remaining problem after `limit`.
     pub fn await_health(&self, limit: Duration) -> Result<()> {
         let seconds = limit.as_secs().to_string();
         self.ask_for(
@@ -316,7 +318,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         for pid in self.pids() {
-            // One that is stopped hears nothing.
+            // A suspended process does not receive the signal.
             let _ = signal(pid, "CONT");
         }
         if !self.daemons.is_empty() && self.place == self.dir {
@@ -334,8 +336,8 @@ impl Drop for Cluster {
     }
 }
 
-/// Whether a daemon that was told to end did so. One that had only just begun does not watch for
-/// the signal yet, and that ends it as well.
+/// Whether a terminated daemon ended correctly. A daemon that had only just started does not handle
+/// the signal yet, and is ended by it as well.
 pub fn ended_well(status: ExitStatus) -> bool {
     status.success() || status.signal() == Some(15)
 }
@@ -352,16 +354,16 @@ pub fn signal(pid: u32, name: &str) -> Result<()> {
     .map(drop)
 }
 
-/// Runs `nacre …`; what it prints as JSON, or nothing if it prints nothing or something else.
+/// Runs `nacre …`; returns its JSON output, or nothing if there is none.
 ///
 /// # Errors
-/// When it does not end well within `limit`, with what it said.
+/// When it does not succeed within `limit`, with its output.
 pub fn succeeds(command: &mut Command, limit: Duration) -> Result<Value> {
     let printed = bounded::printed(command, limit)?;
     Ok(serde_json::from_str(&printed).unwrap_or(Value::Null))
 }
 
-/// Whether there are groups, and the states of all of them are `so`.
+/// Whether there are PGs, and the states of all of them satisfy `so`.
 pub fn all_groups(status: &Value, so: impl Fn(&str) -> bool) -> bool {
     let states = status["pgs"]["by_state"].as_object();
     states.is_some_and(|states| !states.is_empty() && states.keys().all(|state| so(state)))

@@ -1,11 +1,11 @@
-//! `./x dist`: what somebody needs to run Nacre without this tree.
+//! `./x dist`: everything needed to run Nacre without this source tree.
 
 use crate::step::program;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result};
 use std::fs;
 
-/// What every unit says: nothing needs root, and only the data folder may be written.
+/// Settings of every unit: nothing needs root, and only the data directory is writable.
 const HARDENED: &str = "\
 User=nacre
 Group=nacre
@@ -23,7 +23,7 @@ IPAddressDeny=any
 IPAddressAllow=localhost
 ";
 
-/// A service: what it is, what else it says, and the command's arguments.
+/// A service: description, further settings, and the command's arguments.
 struct Unit {
     name: &'static str,
     about: &'static str,
@@ -35,7 +35,7 @@ struct Unit {
     service: &'static str,
 }
 
-/// A folder is run by the first alone, or by the other two; the locks in it hold whoever starts the
+/// A directory is run by the first alone, or by the other two; the locks in it prevent starting the
 /// wrong one.
 const UNITS: &[Unit] = &[
     Unit {
@@ -70,7 +70,7 @@ Description=Nacre daemons of this machine
 WantedBy=multi-user.target
 ";
 
-/// The user they run as: `systemd-sysusers nacre.sysusers.conf`.
+/// The user account of the daemons: `systemd-sysusers nacre.sysusers.conf`.
 const USERS: &str = "u nacre - \"Nacre storage\" /var/lib/nacre\n";
 
 impl Unit {
@@ -94,8 +94,8 @@ impl Unit {
     }
 }
 
-/// The binary needs a C library and nothing else; the base image must not be older than the machine
-/// that built it.
+/// The binary needs only a C library; the base image must not be older than the machine that built
+/// it.
 const CONTAINER: &str = "\
 FROM debian:stable-slim
 COPY nacre /usr/local/bin/nacre
@@ -135,7 +135,7 @@ pub fn dist() -> Result<()> {
             fs::metadata(folder.join(name))?.len()
         );
     }
-    // What was packed must start.
+    // Checks that the packed binary starts.
     program(&binary).args(["--version"]).run()
 }
 

@@ -1,5 +1,5 @@
-//! `./x bench floor`, and the floor beside other benchmarks: what an operation costs when only the
-//! unavoidable is done (`crates/floor`), measured in the same run on the same disk.
+//! `./x bench floor`, and the floor in other benchmarks: the cost of an operation when only the
+//! unavoidable work is done (`crates/floor`), measured in the same run on the same disk.
 //!
 //! ```text
 //!  a row of Nacre ─▶ `nacre-floor --only ROW` beside it ─▶ Times: CPU, p50 at depth 1, rate
@@ -15,12 +15,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Longer than a measurement with the files that it prepares.
+/// Maximum duration of a measurement, including the preparation of its files.
 const MEASURE_MAX: Duration = Duration::from_mins(3);
-/// MiB of each of three data files. They are made for each measurement.
+/// MiB of each of three data files. They are created for each measurement.
 const FILE_MIB: u32 = 64;
 
-/// The program, and where its files are while it runs.
+/// The program, and the directory of its files while it runs.
 pub struct Floor {
     program: PathBuf,
     dir: PathBuf,
@@ -29,24 +29,24 @@ pub struct Floor {
 /// Figures of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
-    /// Operations a second.
+    /// Operations per second.
     pub ops_per_s: f64,
-    /// Megabytes a second.
+    /// Megabytes per second.
     pub mb_per_s: f64,
     /// Median latency.
     pub p50_us: f64,
-    /// Of client and OSDs, per operation.
+    /// CPU time of client and OSDs, per operation.
     pub cpu_us: f64,
 }
 
-/// How many times the floor something is: 1 is as good.
+/// A measurement relative to the floor: 1 is equal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Times {
     /// CPU per operation.
     pub cpu: f64,
-    /// Median latency; only at depth 1, where it is not the rate once more.
+    /// Median latency; only at depth 1, because at larger depths it follows from the rate.
     pub p50: Option<f64>,
-    /// How many times as many operations the floor does.
+    /// Rate of the floor divided by the measured rate.
     pub rate: f64,
 }
 
@@ -66,14 +66,14 @@ pub fn run(arguments: &[String]) -> Result<()> {
     program(build(&workspace)?).args(all).run()
 }
 
-/// Builds the program; where it is.
+/// Builds the program; returns its path.
 fn build(workspace: &Workspace) -> Result<PathBuf> {
     cargo(["build", "--release", "--locked", "--package", "nacre-floor"]).run()?;
     Ok(workspace.target.join("release/nacre-floor"))
 }
 
 impl Floor {
-    /// Builds the program, to be run with files below `dir`.
+    /// Builds the program, with its files below `dir`.
     ///
     /// # Errors
     /// When it does not build.
@@ -108,7 +108,7 @@ impl Floor {
 }
 
 impl Figures {
-    /// From what `nacre bench object` or `nacre-floor` has printed.
+    /// Parses the output of `nacre bench object` or `nacre-floor`.
     ///
     /// # Errors
     /// When a figure is missing.
@@ -127,7 +127,7 @@ impl Figures {
         })
     }
 
-    /// Between two measurements.
+    /// Mean of two measurements.
     pub fn mean(self, other: Self) -> Self {
         Self {
             ops_per_s: f64::midpoint(self.ops_per_s, other.ops_per_s),
@@ -137,7 +137,7 @@ impl Figures {
         }
     }
 
-    /// How many times this floor `ours` is.
+    /// `ours` relative to this floor.
     pub fn times(self, ours: Self, depth: u32) -> Times {
         Times {
             cpu: ours.cpu_us / self.cpu_us,

@@ -1,20 +1,20 @@
 //! `./x fuzz NAME`: one of the fuzz targets in `fuzz/`, under cargo-fuzz and the nightly toolchain.
 //!
-//! What a run learns goes to the build folder, not to the corpus that is checked in: of that, only
-//! small inputs that found something new are worth keeping. `crates/fuzz` has the targets' bodies,
-//! and replays the corpus on stable.
+//! The inputs that a run finds go to the build directory, not to the corpus in the repository: only
+//! small inputs that found something new are worth keeping there. `crates/fuzz` has the targets'
+//! code, and replays the corpus on stable.
 
 use crate::step::program;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, bail};
 
-/// How long a run takes unless told otherwise, in seconds.
+/// Default duration of a run, in seconds.
 const SECONDS: &str = "60";
 
 /// Runs a fuzz target.
 ///
 /// # Errors
-/// When it finds something, or what it needs is missing; then the sentence says how to get it.
+/// When it finds something, or when a prerequisite is missing; then the message says how to get it.
 pub fn run(arguments: &[String]) -> Result<()> {
     let workspace = Workspace::load()?;
     let known = targets(&workspace)?;
@@ -56,7 +56,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         .run()
 }
 
-/// The targets there are: `fuzz/fuzz_targets/NAME.rs`.
+/// The existing targets: `fuzz/fuzz_targets/NAME.rs`.
 fn targets(workspace: &Workspace) -> Result<Vec<String>> {
     let folder = workspace.root.join("fuzz/fuzz_targets");
     let Ok(entries) = std::fs::read_dir(&folder) else {

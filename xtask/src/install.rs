@@ -1,13 +1,13 @@
-//! What the machine must have, and getting it where that is possible without asking.
+//! Prerequisites on the machine, and their installation where that is possible without interaction.
 //!
-//! The Rust toolchain is pinned in `rust-toolchain.toml`, and rustup fetches it. Everything else is
-//! a program that `apt-get` knows.
+//! The Rust toolchain is pinned in `rust-toolchain.toml`, and rustup fetches it. All others are
+//! programs that `apt-get` can install.
 
 use crate::step::{cargo, program};
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 
-/// A program, the Debian package that has it, and who needs it.
+/// A program, its Debian package, and the reason why it is needed.
 const PROGRAMS: &[(&str, &str, &str)] = &[
     ("cc", "build-essential", "crates with C parts"),
     ("c++", "build-essential", "crates with C++ parts"),
@@ -20,7 +20,7 @@ const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
 /// Installs what is missing.
 ///
 /// # Errors
-/// A sentence that says what to install by hand.
+/// A message with what to install manually.
 pub fn everything() -> Result<()> {
     let missing = |(verb, _): &&(&str, &str)| !cargo([*verb, "--version"]).succeeds();
     for (_, component) in COMPONENTS.iter().filter(missing) {
@@ -37,7 +37,8 @@ pub fn everything() -> Result<()> {
     programs(PROGRAMS)
 }
 
-/// Installs those of some programs that are missing: each with its package, and who needs it.
+/// Installs the missing ones of some programs: each with its package, and the reason why it is
+/// needed.
 ///
 /// # Errors
 /// As [`everything`].
@@ -63,7 +64,7 @@ pub fn programs(wanted: &[(&str, &str, &str)]) -> Result<()> {
     install.env("DEBIAN_FRONTEND", "noninteractive").run()
 }
 
-/// A program that a crate has, built into a folder that is ours if it is not there yet; its path.
+/// Builds a program of a crate into our own directory if it is not there yet; returns its path.
 ///
 /// # Errors
 /// When it cannot be built.
@@ -76,7 +77,7 @@ pub fn from_crate(name: &str, folder: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Whether this is run by the administrator.
+/// Whether the user is root.
 pub fn is_root() -> bool {
     let output = std::process::Command::new("id").arg("-u").output();
     output.is_ok_and(|output| output.stdout.trim_ascii() == b"0")

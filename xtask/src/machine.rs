@@ -1,4 +1,4 @@
-//! What this machine is and does, as `/proc` tells it.
+//! Properties and load of this machine, from `/proc`.
 
 use anyhow::{Context, Result};
 use std::fs;
@@ -32,7 +32,7 @@ pub fn memory() -> u64 {
         .unwrap_or(0)
         << 10
 }
-/// What a file of the kernel's says of this; `?`: nothing.
+/// The value of a line in a file of the kernel; `?` if it is missing.
 fn line(file: &str, name: &str) -> String {
     let text = fs::read_to_string(file).unwrap_or_default();
     let value = text.lines().find_map(|line| {
@@ -43,7 +43,7 @@ fn line(file: &str, name: &str) -> String {
     value.unwrap_or_else(|| "?".to_owned())
 }
 
-/// What a program prints; `?` when it does not run.
+/// The output of a program; `?` if it does not run.
 pub fn text_of(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     output.map_or_else(
@@ -52,7 +52,7 @@ pub fn text_of(program: &str, arguments: &[&str]) -> String {
     )
 }
 
-/// What every line of a history begins with: when, of which commit, where.
+/// The beginning of every line of a history: time, commit, machine.
 pub fn stamp() -> serde_json::Value {
     serde_json::json!({
         "date": text_of("date", &["-u", "+%Y-%m-%dT%H:%M:%SZ"]),
@@ -61,16 +61,17 @@ pub fn stamp() -> serde_json::Value {
     })
 }
 
-/// Seconds in which some processor was not idle, since the machine started, summed over processors.
+/// Total time in which processors were not idle since the machine started, in seconds.
 ///
 /// # Errors
-/// When `/proc/stat` has another form.
+/// When `/proc/stat` has an unknown format.
 pub fn busy_seconds() -> Result<f64> {
     let stat = fs::read_to_string("/proc/stat").context("reading /proc/stat")?;
     Ok(busy_ticks(&stat).context("/proc/stat has another form")? as f64 / TICKS_PER_S)
 }
 
-/// How many processors others keep busy, over half a second in which we sleep.
+/// Number of processors that other processes keep busy, over half a second in which this one
+/// sleeps.
 ///
 /// # Errors
 /// As [`busy_seconds`].
@@ -80,7 +81,7 @@ pub fn others_load() -> Result<f64> {
     Ok((busy_seconds()? - before) / pause.as_secs_f64())
 }
 
-/// User, nice, system, interrupts, and what a hypervisor took.
+/// User, nice, system, interrupts, and time taken by a hypervisor.
 fn busy_ticks(stat: &str) -> Option<u64> {
     let fields: Vec<u64> = stat
         .lines()
@@ -106,7 +107,7 @@ fn busy_ticks(stat: &str) -> Option<u64> {
     Some(user + nice + system + interrupts + soft + stolen)
 }
 
-/// Memory of a process that is in RAM, in MiB.
+/// Resident memory of a process, in MiB.
 ///
 /// # Errors
 /// When there is no such process.
@@ -124,7 +125,7 @@ pub fn resident_mib(pid: u32) -> Result<f64> {
     Ok(kib / 1024.0)
 }
 
-/// Bytes that a process has had written to disks.
+/// Bytes that a process has caused to be written to disks.
 ///
 /// # Errors
 /// When there is no such process.
@@ -137,7 +138,7 @@ pub fn written_bytes(pid: u32) -> Result<f64> {
     bytes.context("/proc/PID/io has another form")
 }
 
-/// Seconds of CPU that a process has used: user and system, all threads.
+/// CPU time that a process has used, in seconds: user and system, all threads.
 ///
 /// # Errors
 /// When there is no such process.
@@ -147,7 +148,7 @@ pub fn cpu_seconds(pid: u32) -> Result<f64> {
     Ok(process_ticks(&stat).context("/proc/PID/stat has another form")? as f64 / TICKS_PER_S)
 }
 
-/// The name in the line may hold spaces and brackets.
+/// The name in the line may contain spaces and brackets.
 fn process_ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);

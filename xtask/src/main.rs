@@ -1,4 +1,4 @@
-//! `./x`: the verbs that build, check and test Nacre.
+//! `./x`: the commands that build, check and test Nacre.
 //!
 //! ```text
 //!  ./x VERB ─▶ main ─▶ install   what the machine lacks
@@ -15,7 +15,7 @@
 //!                  └─▶ dist      what is shipped
 //! ```
 //! A host crate: it runs programs and reads files, so clippy's disallowed lists do not apply here.
-//! No verb but `fix` changes a tracked file.
+//! Only the verb `fix` changes tracked files.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 #![forbid(unsafe_code)]
 
@@ -42,7 +42,7 @@ use anyhow::{Result, bail};
 use std::process::ExitCode;
 use workspace::Workspace;
 
-/// A verb: its name, its arguments, and what it does.
+/// A verb: its name, its arguments, and its function.
 type Verb = (
     &'static str,
     &'static str,
@@ -147,7 +147,7 @@ fn help() {
     println!("usage: ./x VERB\n");
     for (name, arguments, about, _) in VERBS {
         let line = format!("{name} {arguments}");
-        // What is longer than the column has a line of its own.
+        // An entry longer than the column gets a separate line.
         let gap = if line.chars().count() > 42 {
             format!("\n{:45}", "")
         } else {

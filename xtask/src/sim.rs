@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-/// Whether this tree has the simulator.
+/// Checks that this source tree has the simulator.
 ///
 /// # Errors
 /// What is missing.
@@ -21,7 +21,7 @@ pub fn available(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Whether it can be built with planted bugs.
+/// Checks that it can be built with planted bugs.
 ///
 /// # Errors
 /// What is missing.
@@ -36,7 +36,7 @@ pub fn mutants_available(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Seeds by the hundred want optimised code, so this is always the release profile.
+/// Hundreds of seeds need optimised code, so this is always the release profile.
 fn simulator(planted: bool) -> Step {
     let features: &[&str] = if planted {
         &["--features", "mutants"]
@@ -80,11 +80,11 @@ pub fn run(arguments: &[String]) -> Result<()> {
     }
 }
 
-/// So many seeds must cross every border.
+/// With this many seeds, every border must be crossed.
 const SEEDS_FOR_BORDERS: u64 = 200;
 
-/// Seeds do not know of each other: a process per core, each with a part of them. Many seeds must
-/// come to every limit and rare path.
+/// Seeds are independent: one process per core, each with a part of them. Many seeds must reach
+/// every limit and rare path.
 fn spread(workspace: &Workspace, seeds: u64) -> Result<()> {
     let (failed, crossed) = on_all_cores(workspace, "sim", false, |core, cores| {
         let (from, to) = (seeds * core / cores, seeds * (core + 1) / cores);
@@ -122,8 +122,8 @@ fn spread(workspace: &Workspace, seeds: u64) -> Result<()> {
     Ok(())
 }
 
-/// Runs the simulator once for each core, with arguments by core and number of cores; gives the
-/// lines that say what failed, and what was counted of borders.
+/// Runs the simulator once for each core, with arguments by core and number of cores; returns the
+/// failure lines, and the counts of borders.
 fn on_all_cores(
     workspace: &Workspace,
     program: &str,
@@ -181,7 +181,7 @@ fn on_all_cores(
     Ok((failed, crossed))
 }
 
-/// Prints what a simulator says, and gives what it says of borders and of failures.
+/// Prints a simulator's output, and returns its counts of borders and its failures.
 fn show_and_count(output: impl Read) -> (Vec<(String, u64)>, Vec<String>) {
     let (mut counts, mut failed) = (Vec::new(), Vec::new());
     for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -206,11 +206,11 @@ fn show_and_count(output: impl Read) -> (Vec<(String, u64)>, Vec<String>) {
     (counts, failed)
 }
 
-/// Every planted bug must be caught: those of stores, monitors and clients by the stories of their
+/// Every planted bug must be found: those of stores, monitors and clients by the tests of their
 /// crates, those of OSDs and of file systems by their simulators.
 ///
 /// # Errors
-/// When one is not, or there is no simulator.
+/// When one is not found, or there is no simulator.
 pub fn mutants() -> Result<()> {
     let workspace = Workspace::load()?;
     mutants_available(&workspace)?;

@@ -1,4 +1,4 @@
-//! Running one program: shown, timed, and with its tests counted.
+//! Runs one program: prints its command line, measures the time, and counts its tests.
 
 use crate::bounded::shown;
 use anyhow::{Context, Result, bail};
@@ -9,18 +9,18 @@ use std::process::{Command, Stdio};
 /// A program about to run.
 pub struct Step(Command);
 
-/// How many tests a program says it ran.
+/// The test counts that a program reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// That passed.
+    /// Passed tests.
     pub passed: u64,
-    /// That failed.
+    /// Failed tests.
     pub failed: u64,
-    /// Names of those that failed.
+    /// Names of the failed tests.
     pub names: Vec<String>,
 }
 
-/// Cargo, of the toolchain that built this program.
+/// Cargo, from the toolchain that built this program.
 pub fn cargo<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(arguments: I) -> Step {
     program(env!("CARGO")).args(arguments)
 }
@@ -36,16 +36,16 @@ impl Step {
         self.0.args(arguments);
         self
     }
-    /// Sets a variable of its environment.
+    /// Sets an environment variable.
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.0.env(name, value);
         self
     }
 
-    /// Runs it with this terminal.
+    /// Runs it in this terminal.
     ///
     /// # Errors
-    /// When it does not start or does not end well.
+    /// When it does not start or fails.
     pub fn run(mut self) -> Result<()> {
         let shown = shown(&self.0);
         println!("$ {shown}");
@@ -59,7 +59,7 @@ impl Step {
         Ok(())
     }
 
-    /// Whether it runs and ends well; what it prints is not shown.
+    /// Whether it runs successfully; its output is not shown.
     #[must_use]
     pub fn succeeds(mut self) -> bool {
         self.0
@@ -69,7 +69,7 @@ impl Step {
             .is_ok_and(|status| status.success())
     }
 
-    /// Runs it, shows what it prints, and counts the tests it reports.
+    /// Runs it, shows its output, and counts the tests it reports.
     ///
     /// # Errors
     /// When it does not start.
@@ -103,7 +103,7 @@ impl Step {
 }
 
 impl Tally {
-    /// Reads a line such as `test result: ok. 3 passed; 0 failed; 0 ignored; …`, or `test a::b ...
+    /// Parses a line such as `test result: ok. 3 passed; 0 failed; 0 ignored; …`, or `test a::b ...
     /// FAILED`.
     fn add(&mut self, line: &str) {
         if let Some(name) = line

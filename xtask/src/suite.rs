@@ -1,4 +1,5 @@
-//! `./x test` and `./x check`: many steps, each timed, all counted, none hiding another.
+//! `./x test` and `./x check`: many steps, each measured, all counted; a failure does not stop the
+//! others.
 
 use crate::step::{self, Tally, cargo};
 use crate::workspace::Workspace;
@@ -6,7 +7,7 @@ use crate::{build, ceph, chaos, install, sim, verify};
 use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
 
-/// What a clean `./x test` may take on two cores, with the part on Ceph.
+/// Maximum duration of a successful `./x test` on two cores, including the part on Ceph.
 const BUDGET: Duration = Duration::from_mins(40);
 
 /// Crates whose unit tests take seconds.
@@ -21,7 +22,7 @@ const FAST: &[&str] = &[
     "xtask",
 ];
 
-/// Steps that ran, and those that could not.
+/// Executed steps, and skipped ones.
 #[derive(Default)]
 struct Suite {
     tally: Tally,
@@ -56,7 +57,8 @@ impl Suite {
             (false, Tally::default())
         });
         self.tally.passed += tally.passed;
-        // A step that fails without naming a test (it did not compile, say) is one failure itself.
+        // A step that fails without naming a test (because it did not compile, for example) counts
+        // as one failure.
         self.tally.failed += if good {
             tally.failed
         } else {
@@ -71,7 +73,7 @@ impl Suite {
             "{verdict:<7} {name} ({:.1} s){why}",
             begun.elapsed().as_secs_f64()
         ));
-        // Of a long run often only the end is kept.
+        // Often only the end of a long log is kept.
         self.lines.extend(
             tally
                 .names
@@ -80,7 +82,7 @@ impl Suite {
         );
     }
 
-    /// Says that a step does not run, and why.
+    /// Reports that a step is skipped, and why.
     fn skip(&mut self, name: &str, why: &str) {
         println!("\n── SKIPPED: {name}: {why} ──");
         self.skipped.push(format!("SKIPPED {name}: {why}"));
@@ -107,7 +109,7 @@ impl Suite {
     }
 }
 
-/// Everything; with `--ceph` only the tests on a Ceph cluster.
+/// Runs everything; with `--ceph` only the tests on a Ceph cluster.
 ///
 /// # Errors
 /// When anything failed.
@@ -171,8 +173,9 @@ pub fn test(arguments: &[String]) -> Result<()> {
 const ON_CEPH: &str = "tests on a Ceph cluster";
 const COMMANDS_ON_CEPH: &str = "the command line on Ceph";
 
-/// The tests that need a Ceph cluster, on one of their own. Skipped where there can be none; but a
-/// machine that checks others' work (it sets `CI`) must have one: nobody reads what it skipped.
+/// The tests that need a Ceph cluster, on a separate one. They are skipped if there is none; but a
+/// machine that checks contributions (it sets `CI`) must have one, because skipped tests there
+/// would go unnoticed.
 fn on_ceph(suite: &mut Suite, workspace: &Workspace) {
     if let Err(why) = ceph::obtain() {
         let must = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
@@ -206,7 +209,7 @@ fn on_ceph(suite: &mut Suite, workspace: &Workspace) {
         tests.env("NACRE_TEST_CEPH", conf).count()
     });
     if let Some(cluster) = &cluster {
-        // Those of its tests that would be skipped without one.
+        // The tests that would be skipped without one.
         let main = [
             "test",
             "--locked",
@@ -221,7 +224,7 @@ fn on_ceph(suite: &mut Suite, workspace: &Workspace) {
     }
 }
 
-/// The fast part, for before a commit.
+/// Runs the fast part, before a commit.
 ///
 /// # Errors
 /// When anything failed.
@@ -241,7 +244,7 @@ pub fn check() -> Result<()> {
     suite.end(begun)
 }
 
-/// Whether the binary can take the tour.
+/// Checks that the binary can run the tour.
 fn tour_available(workspace: &Workspace) -> Result<()> {
     if !workspace.has("nacre-node") {
         bail!("there is no crate nacre-node, which runs clusters, yet");
@@ -258,14 +261,14 @@ fn chaos_with(workspace: &Workspace, words: &str) -> Result<()> {
     chaos::run(&words.map(str::to_owned).collect::<Vec<_>>())
 }
 
-/// Imports a tree into a fresh cluster, kills a daemon, reads all back, unpacks an archive in a
-/// mount (`nacre tour`).
+/// Imports a tree into a fresh cluster, kills a daemon, reads everything back, unpacks an archive
+/// in a mount (`nacre tour`).
 ///
 /// # Errors
 /// When the tour fails.
 pub fn tour(workspace: &Workspace, once: bool, from: Option<&str>) -> Result<()> {
     tour_available(workspace)?;
-    // A folder of its own: the tour must not meet somebody's data.
+    // A separate directory: the tour must not touch a user's data.
     let folder = workspace.target.join("tour");
     let mut tour = step::program(workspace.binary())
         .args(["tour", "--fresh", "--dir"])
@@ -301,7 +304,7 @@ mod tests {
         });
         suite.step("error", || bail!("no"));
         assert_eq!((suite.tally.passed, suite.tally.failed), (6, 4));
-        // What only the end of a run's output shows must say what failed, and why.
+        // The last lines of the output must say what failed, and why.
         let said = suite.lines.join("\n");
         assert!(
             said.contains("a::c failed") && said.trim_end().ends_with(": no"),

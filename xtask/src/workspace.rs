@@ -1,4 +1,4 @@
-//! What the workspace consists of, as `cargo metadata` tells it.
+//! The contents of the workspace, according to `cargo metadata`.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -7,21 +7,21 @@ use std::process::Command;
 
 /// The workspace with everything it depends on.
 pub struct Workspace {
-    /// Where its manifest is.
+    /// The directory of its manifest.
     pub root: PathBuf,
-    /// Where cargo builds.
+    /// Cargo's target directory.
     pub target: PathBuf,
     /// Its own crates, by name.
     pub members: Vec<Package>,
-    /// Other people's crates in `Cargo.lock`.
+    /// Third-party crates in `Cargo.lock`.
     pub outside: Vec<Package>,
 }
 
 /// One crate.
 pub struct Package {
-    /// As in its manifest.
+    /// Name in its manifest.
     pub name: String,
-    /// As in its manifest.
+    /// Version in its manifest.
     pub version: String,
     /// An SPDX expression; empty when its manifest has none.
     pub license: String,
@@ -31,24 +31,24 @@ pub struct Package {
     pub features: Vec<String>,
     /// Names of its binaries.
     pub binaries: Vec<String>,
-    /// Its folder.
+    /// Its directory.
     pub folder: PathBuf,
 }
 
-/// An edge to another crate.
+/// A dependency on another crate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dependency {
-    /// The crate's name, whatever it is called in the code.
+    /// The crate's name, even if it is renamed in the code.
     pub name: String,
-    /// Only tests, examples and benchmarks see it.
+    /// Only for tests, examples and benchmarks.
     pub dev: bool,
 }
 
 impl Workspace {
-    /// Asks cargo.
+    /// Runs cargo.
     ///
     /// # Errors
-    /// When cargo does not run, or `Cargo.lock` does not fit the manifests.
+    /// When cargo does not run, or `Cargo.lock` does not match the manifests.
     pub fn load() -> Result<Self> {
         let output = Command::new(env!("CARGO"))
             .args(["metadata", "--format-version", "1", "--locked"])
@@ -63,7 +63,7 @@ impl Workspace {
         Self::parse(&serde_json::from_slice(&output.stdout).context("cargo metadata is no JSON")?)
     }
 
-    /// Reads what cargo said.
+    /// Parses cargo's output.
     fn parse(metadata: &Value) -> Result<Self> {
         let folder = |name: &str| {
             metadata[name]
@@ -92,17 +92,17 @@ impl Workspace {
         })
     }
 
-    /// The member of that name.
+    /// The member with this name.
     #[must_use]
     pub fn member(&self, name: &str) -> Option<&Package> {
         self.members.iter().find(|package| package.name == name)
     }
-    /// Whether there is such a member.
+    /// Whether there is a member with this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.member(name).is_some()
     }
-    /// Where the release binary is, once built.
+    /// The path of the release binary, once built.
     #[must_use]
     pub fn binary(&self) -> PathBuf {
         self.target.join("release/nacre")

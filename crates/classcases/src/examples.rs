@@ -4,7 +4,7 @@
 use crate::{Change, Desk, Host};
 use nacre_policy::{errno, library};
 
-/// An errno by name.
+/// The errno with this name.
 #[must_use]
 pub fn number_of(name: &str) -> i32 {
     errno::NAMES
@@ -14,7 +14,7 @@ pub fn number_of(name: &str) -> i32 {
         .1
 }
 
-/// A quoted text with \n, \", \\ and \xNN, and what follows it.
+/// Parses a quoted text with \n, \", \\ and \xNN; returns it and the rest.
 #[must_use]
 pub fn quoted(text: &str) -> (Vec<u8>, &str) {
     let mut rest = text
@@ -43,7 +43,7 @@ pub fn quoted(text: &str) -> (Vec<u8>, &str) {
     panic!("no end of {text}")
 }
 
-/// Does what an example says, and checks what it says.
+/// Executes an example and checks its result.
 pub fn follow(desk: &mut Desk<'_>, example: &str) {
     let (setup, line) = match example.strip_prefix("setup: ") {
         Some(line) => (true, line),
@@ -70,10 +70,11 @@ pub fn follow(desk: &mut Desk<'_>, example: &str) {
     }
 }
 
-/// Follows the examples that the library has for `documented`, with another class that should do
-/// the same.
+/// Executes the examples that the library has for `documented`, with another class that should
+/// behave the same.
 ///
-/// On a cluster, it ends before the first that names its caller, who is another there.
+/// On a cluster it stops before the first example that names its caller, because the caller differs
+/// there.
 pub fn follow_all(host: &mut dyn Host, documented: &str, class: &'static str) {
     let cluster = host.is_cluster();
     let mut desk = Desk::new(host, class);

@@ -1,4 +1,4 @@
-//! What each class of the library promises (MAL-04), as cases that run wherever a class can be
+//! The guarantees of each class of the library (MAL-04), as cases that run wherever a class can be
 //! called.
 //!
 //! ```text
@@ -6,8 +6,9 @@
 //!  crates/node/tests     an embedded cluster ──────────┼─▶ Host ─▶ run: every example of every comment, then each class against its model
 //!  crates/rados/tests    Ceph: the portable classes ───┘
 //! ```
-//! A class that passes in one place and fails in another is not portable, or the place is wrong.
-//! Judged is what calls return and what the object then is, never how long it took.
+//! If a class passes in one environment and fails in another, either the class is not portable or
+//! the environment is wrong. Only the results of calls and the final object are judged, never
+//! durations.
 #![forbid(unsafe_code)]
 #![allow(clippy::missing_panics_doc, reason = "cases of a test panic")]
 
@@ -23,7 +24,7 @@ use proptest::test_runner::{TestError, TestRunner};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// An object, but for its map's header.
+/// An object, without the header of its map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// Its bytes.
@@ -35,7 +36,7 @@ pub struct State {
 }
 
 impl State {
-    /// One with data alone.
+    /// An object with data only.
     #[must_use]
     pub fn with(data: &str) -> Self {
         Self {
@@ -45,14 +46,14 @@ impl State {
     }
 }
 
-/// What somebody else does to the object.
+/// A change of the object by another client.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// Replaces the data.
     WriteFull(Vec<u8>),
     /// Writes a range.
     Write(u64, Vec<u8>),
-    /// Writes at the end.
+    /// Appends to the data.
     Append(Vec<u8>),
     /// Sets the size.
     Truncate(u64),
@@ -66,27 +67,26 @@ pub enum Change {
     RemoveKey(Bytes),
 }
 
-/// Where classes can be called, on one object at a time.
+/// An environment in which classes can be called, on one object at a time.
 pub trait Host {
-    /// From now on it is about another object, which does not exist.
+    /// Switches to another object, which does not exist.
     fn fresh(&mut self);
-    /// A call: its output, or the errno that the method chose. Anything else is the end of the
-    /// case.
+    /// A call: its output, or the errno that the method returned. Any other failure ends the case.
     ///
     /// # Errors
-    /// The method's.
+    /// The method's errno.
     fn call(&mut self, class: &str, method: &str, input: &[u8]) -> Result<Vec<u8>, i32>;
     /// The object; `None` if there is none.
     fn state(&mut self) -> Option<State>;
-    /// Somebody else changes the object.
+    /// Another client changes the object.
     fn change(&mut self, change: Change);
-    /// CRC-32C of a range, as the host counts it.
+    /// CRC-32C of a range, computed by the host.
     fn checksum(&mut self, offset: u64, length: u64) -> u32;
-    /// Whether there is such a class.
+    /// Whether the class exists.
     fn has(&self, class: &str) -> bool;
-    /// How many random cases are tried where a sandbox tries so many.
+    /// The number of random cases to try where a sandbox tries `wanted`.
     fn cases(&self, wanted: u32) -> u32;
-    /// Whether callers, times and versions are those of a cluster, rather than always the same.
+    /// Whether callers, times and versions are those of a cluster, or constant.
     fn is_cluster(&self) -> bool;
 }
 
@@ -99,27 +99,27 @@ pub struct Desk<'h> {
 }
 
 impl<'h> Desk<'h> {
-    /// At a class, on an object that does not exist.
+    /// For a class, on an object that does not exist.
     pub fn new(host: &'h mut dyn Host, class: &'static str) -> Self {
         host.fresh();
         Self { host, class }
     }
-    /// A call.
+    /// Calls a method.
     ///
     /// # Errors
-    /// The method's.
+    /// The method's errno.
     pub fn call(&mut self, method: &str, input: impl AsRef<[u8]>) -> Result<Vec<u8>, i32> {
         self.host.call(self.class, method, input.as_ref())
     }
-    /// A call whose output is text.
+    /// Calls a method whose output is text.
     ///
     /// # Errors
-    /// The method's.
+    /// The method's errno.
     pub fn say(&mut self, method: &str, input: &str) -> Result<String, i32> {
         self.call(method, input)
             .map(|output| String::from_utf8(output).expect("text"))
     }
-    /// A call that must succeed.
+    /// Calls a method that must succeed.
     pub fn ok(&mut self, method: &str, input: &str) -> String {
         self.say(method, input).unwrap_or_else(|errno| {
             panic!(
@@ -129,11 +129,11 @@ impl<'h> Desk<'h> {
             )
         })
     }
-    /// The object, which exists.
+    /// The object, which must exist.
     pub fn object(&mut self) -> State {
         self.host.state().expect("the object exists")
     }
-    /// Another object, with data.
+    /// Switches to another object, with data.
     pub fn with(&mut self, data: &str) {
         self.host.fresh();
         self.host
@@ -141,7 +141,7 @@ impl<'h> Desk<'h> {
     }
 }
 
-/// Random cases.
+/// Runs random cases.
 pub(crate) fn property<S: Strategy>(
     host: &mut dyn Host,
     wanted: u32,
@@ -149,7 +149,7 @@ pub(crate) fn property<S: Strategy>(
     test: impl Fn(&mut dyn Host, S::Value) -> Result<(), TestCaseError>,
 ) {
     let cases = host.cases(wanted);
-    // What a cluster has to do again and again is made smaller less eagerly.
+    // Shrinking is limited on a cluster, where every step takes longer.
     let max_shrink_iters = if cases < wanted { 64 } else { u32::MAX };
     let config = ProptestConfig {
         cases,
@@ -171,19 +171,19 @@ pub(crate) fn property<S: Strategy>(
 pub struct Case {
     /// The class.
     pub class: &'static str,
-    /// What it promises.
+    /// The guarantee.
     pub name: &'static str,
-    /// Sees whether it does.
+    /// Checks it.
     pub run: fn(&mut dyn Host),
 }
 
-/// All, by class.
+/// All cases, by class.
 #[must_use]
 pub fn cases() -> Vec<Case> {
     cases::all()
 }
 
-/// Runs the examples and cases of a class, and says which.
+/// Runs the examples and cases of a class, and prints their names.
 pub fn run(host: &mut dyn Host, class: &'static str) {
     println!("{class}: every example of its comments is true");
     examples::follow_all(host, class, class);
@@ -196,7 +196,7 @@ pub fn run(host: &mut dyn Host, class: &'static str) {
     assert!(some, "{class} has no cases");
 }
 
-/// Classes of the library that say they are portable.
+/// Classes of the library with the portable profile.
 pub fn portable() -> impl Iterator<Item = &'static LibraryClass> {
     library::classes()
         .iter()

@@ -1,4 +1,4 @@
-//! A cluster as a host, through the trait that services use.
+//! A cluster as a host, through the trait for services.
 
 use crate::{Change, Host, State};
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use nacre_wire::Payload;
 use nacre_wire::msg::client::{OP_BYTES_MAX, OpFailure, SubOp, SubReply};
 use std::time::Duration;
 
-/// Without an answer for so long a case has failed.
+/// A case fails if there is no answer for this time.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 /// Objects of a pool, one after the other.
@@ -18,14 +18,14 @@ pub struct OnCluster<'c> {
     pool: PoolId,
     name: String,
     count: u32,
-    /// Of so many random cases in a sandbox, one is tried here.
+    /// One of this many random cases of a sandbox is tried here.
     rarer: u32,
-    /// For each call of the host, which activation ran.
+    /// For each call of the host, the activation that ran.
     pub activations: Vec<u64>,
 }
 
 impl<'c> OnCluster<'c> {
-    /// Objects that are called `name` and a number.
+    /// Objects called `name` followed by a number.
     pub fn new(cluster: &'c mut dyn Driven, pool: PoolId, name: &str, rarer: u32) -> Self {
         Self {
             cluster,
@@ -40,7 +40,7 @@ impl<'c> OnCluster<'c> {
     /// Runs an operation on the object.
     ///
     /// # Errors
-    /// The cluster's.
+    /// The cluster's error.
     pub fn run(&mut self, ops: Vec<SubOp>, payload: Payload) -> Result<Done, Failure> {
         let object = ObjectId::named(&format!("{}.{}", self.name, self.count));
         let operation = Operation {
@@ -57,9 +57,9 @@ impl<'c> OnCluster<'c> {
             .submit(now, operation)
             .expect("nothing else is in flight");
         let mut ended = Vec::new();
-        // Turns are as short as there is news: they say nothing of how long it waits.
+        // A turn ends early when there is an event, so the number of turns does not measure time.
         while self.cluster.now().since(now) < ANSWER_MAX {
-            // A turn waits first and sends last, where the client is ours.
+            // A turn of our own client waits first and sends last.
             self.cluster.turn(Duration::ZERO);
             self.cluster.turn(Duration::from_secs(1));
             self.cluster.completions(&mut ended);
@@ -79,10 +79,10 @@ impl<'c> OnCluster<'c> {
         }
     }
 
-    /// A call, with all that came of it.
+    /// A call, with its full result.
     ///
     /// # Errors
-    /// The cluster's.
+    /// The cluster's error.
     pub fn try_call(
         &mut self,
         class: &str,
@@ -225,7 +225,7 @@ impl Host for OnCluster<'_> {
     }
 
     fn checksum(&mut self, offset: u64, length: u64) -> u32 {
-        // In the interface of classes, length 0 is up to the end.
+        // In the interface of classes, length 0 means up to the end.
         let length = if length == 0 { OP_BYTES_MAX } else { length };
         let done = self
             .run(vec![SubOp::Checksum { offset, length }], Payload::new())

@@ -1,7 +1,7 @@
-//! What services may use: submit operations, take completions, nothing else.
+//! What services may use: submit operations and take completions.
 //!
-//! Three implementations are meant to exist: in-process, network (both [`crate::Client`] under
-//! different hosts), and Ceph's librados.
+//! Three implementations are planned: in-process, network (both [`crate::Client`] under different
+//! hosts), and Ceph's librados.
 
 use crate::rooms::Room;
 use bytes::Bytes;
@@ -11,46 +11,46 @@ use nacre_wire::msg::client::{OpFailure, RequestId, SnapContext, SubOp, SubReply
 use std::fmt;
 use std::time::Duration;
 
-/// Names an operation in flight; grows with every submission.
+/// Identifies an operation in flight; increases with every submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OpId(pub u64);
 
 /// One operation: parts applied atomically to one object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Operation {
-    /// Which pool.
+    /// The pool.
     pub pool: PoolId,
-    /// Which object.
+    /// The object.
     pub object: ObjectId,
-    /// In order.
+    /// The parts, in order.
     pub ops: Vec<SubOp>,
     /// Data of the parts, in order.
     pub payload: Payload,
     /// Bits of [`nacre_wire::msg::client::op_flag`].
     pub flags: u32,
-    /// For operations on a placement group instead of an object (listing): its number.
+    /// For operations on a placement group instead of an object (listing): the PG's number.
     pub group: Option<u32>,
-    /// In a pool whose snapshot ids clients allocate themselves (`pool snap create` without a
-    /// name): what a write preserves. Empty: nothing. In other pools it must be empty; there the
-    /// map says it.
+    /// In a pool whose clients allocate snapshot ids themselves (`pool snap create` without a
+    /// name): the snapshots that a write preserves. Empty: none. In other pools it must be empty,
+    /// because the map decides there.
     pub snaps: SnapContext,
 }
 
-/// How an operation ended.
+/// The end of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Completion {
-    /// Which one.
+    /// The operation.
     pub id: OpId,
-    /// What it returned.
+    /// Its result.
     pub result: Result<Done, Failure>,
 }
 
-/// What a successful operation returned.
+/// The result of a successful operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Done {
     /// The object's version after it.
     pub version: Version,
-    /// One for each part.
+    /// One result for each part.
     pub results: Vec<SubReply>,
     /// Data of the parts, in order.
     pub payload: Payload,
@@ -59,28 +59,29 @@ pub struct Done {
 /// Why an operation had no effect, or may have had one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Failure {
-    /// The cluster said so; it had no effect, but for those of [`Self::may_have_happened`].
+    /// The cluster refused it; it had no effect, except for the failures listed in
+    /// [`Self::may_have_happened`].
     Refused(OpFailure),
-    /// The cluster refuses it now, for a reason that does not depend on the object (room, time, a
-    /// fence, rights). It had been sent before, without an answer, and may have been executed then,
-    /// or be executed later (an update that some members lost is done again where no member has the
-    /// object without it).
+    /// The cluster refuses it now, for a reason that does not depend on the object (space, time, a
+    /// fence, rights). It had been sent before without an answer, and may have been executed then
+    /// or may be executed later (an update that some members lost is executed again if no member
+    /// has the object without it).
     Doubtful(OpFailure),
-    /// The pool does not exist (any more).
+    /// The pool does not exist, or no longer exists.
     NoSuchPool,
-    /// The caller gave up waiting ([`crate::Client::abandon`]): it may have happened, or happen
-    /// yet.
+    /// The caller gave up waiting ([`crate::Client::abandon`]): the operation may or may not have
+    /// been executed, or may be executed later.
     Unknown,
-    /// Another engine refused it, for a reason that has no word here; it had no effect.
+    /// Another engine refused it, for a reason without an equivalent here; it had no effect.
     Foreign {
         /// The engine's positive error number.
         code: i32,
-        /// For people.
+        /// Human-readable reason.
         why: String,
     },
 }
 impl Failure {
-    /// Whether the operation may have been executed, or be executed later.
+    /// Whether the operation may have been executed, or may be executed later.
     #[must_use]
     pub const fn may_have_happened(&self) -> bool {
         matches!(
@@ -106,10 +107,10 @@ impl fmt::Display for Failure {
 }
 impl std::error::Error for Failure {}
 
-/// Why an operation was not even taken.
+/// Why an operation was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// As much as allowed is in flight: take completions first.
+    /// The limit of operations in flight is reached: take completions first.
     Busy,
     /// There is no map yet: wait for it.
     NotConnected,
@@ -119,31 +120,31 @@ pub enum Refused {
     Unsupported,
 }
 
-/// Names a watch; also, as an [`OpId`], the operation that registers it. Never used again in a
-/// client's life.
+/// Identifies a watch, and, as an [`OpId`], the operation that registers it. Never reused by a
+/// client instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WatchId(pub u64);
 
-/// What a watcher hears.
+/// An event for a watcher.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WatchEvent {
-    /// Somebody notifies. To be acknowledged with [`ObjectCluster::ack_notify`] within the
-    /// notifier's timeout, or the watch is lost.
+    /// A notify. It must be acknowledged with [`ObjectCluster::ack_notify`] within the notifier's
+    /// timeout, or the watch is lost.
     Notify {
-        /// Which watch.
+        /// The watch.
         watch: WatchId,
-        /// Names the notify.
+        /// Identifies the notify.
         notify: RequestId,
-        /// What is told.
+        /// The notify's payload.
         payload: Payload,
     },
     /// The watch is gone, and notifies may have been missed: read the object again, and watch it
     /// again.
     Lost {
-        /// Which watch.
+        /// The watch.
         watch: WatchId,
-        /// By this client's clock, the watch was still there then. What it missed was notified
-        /// later, or less than the notify's timeout before.
+        /// When, by this client's clock, the watch last existed for certain. Missed notifies were
+        /// sent later, or less than the notify's timeout earlier.
         since: Time,
     },
 }
@@ -153,7 +154,7 @@ pub enum WatchEvent {
 pub enum WatchError {
     /// The watch is lost or was ended.
     NoSuchWatch,
-    /// It has been acknowledged, or never came.
+    /// It was acknowledged before, or never arrived.
     NoSuchNotify,
     /// The reply is longer than [`NOTIFY_REPLY_MAX`](nacre_wire::msg::watch::NOTIFY_REPLY_MAX).
     ReplyTooLarge,
@@ -172,88 +173,88 @@ impl fmt::Display for WatchError {
 }
 impl std::error::Error for WatchError {}
 
-/// What an operation in flight has been waiting for.
+/// What an operation in flight waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
-    /// Which one.
+    /// The operation.
     pub id: OpId,
-    /// For people.
+    /// Human-readable reason.
     pub reason: String,
-    /// Since when.
+    /// When the wait began.
     pub since: Time,
 }
 
 /// What an implementation can do beyond plain operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Answers when applied in memory, before durable (CEPH-46).
+    /// Early answers when an update is applied in memory, before it is durable (CEPH-46).
     pub ack: bool,
     /// Watch and notify.
     pub watch: bool,
     /// Class calls.
     pub exec: bool,
-    /// Class calls read their own writes, and those of parts before them.
+    /// Class calls read their own writes and those of earlier parts.
     pub exec_reads_own_writes: bool,
-    /// A class call that writes returns its output, whatever its length.
+    /// A class call that writes returns its output, whatever the output's length.
     pub exec_writes_return: bool,
-    /// Ends another client's life.
+    /// Can fence another client.
     pub fence: bool,
     /// Lists which snapshots an object has clones for.
     pub list_snaps: bool,
-    /// Names, namespaces, attributes' names and keys may have bytes 0 in them.
+    /// Names, namespaces, attributes' names and keys may contain zero bytes.
     pub zero_bytes: bool,
 }
 
 /// A replicated object store.
 pub trait ObjectCluster {
-    /// What it can do.
+    /// What the implementation can do.
     fn capabilities(&self) -> Capabilities;
     /// Begins an operation.
     ///
     /// # Errors
-    /// [`Refused`]: nothing has begun.
+    /// [`Refused`]: nothing was begun.
     fn submit(&mut self, now: Time, operation: Operation) -> Result<OpId, Refused>;
-    /// Takes what has ended since the last call, in the order in which it ended.
+    /// Takes the operations that have ended since the last call, in the order in which they ended.
     fn completions(&mut self, into: &mut Vec<Completion>);
     /// Takes the operations with [`op_flag::ACK`](nacre_wire::msg::client::op_flag::ACK) that were
     /// applied in memory on the whole acting set since the last call (CEPH-46). Their completions
-    /// are still to come; until then the implementation keeps them and sends them again after a
-    /// failure, so what is lost is lost only together with this client. Each is named at most once,
-    /// and never after its completion.
+    /// follow later; until then the implementation keeps them and resends them after a failure, so
+    /// they can only be lost together with this client. Each is reported at most once, and never
+    /// after its completion.
     fn acks(&mut self, into: &mut Vec<OpId>) {
         let _ = into;
     }
-    /// Begins to end a client's life, and all its earlier ones: what it sent and was not executed
-    /// yet never is. Once this has ended well, nothing of it is executed any more after an
-    /// operation that is begun here. It ends like an operation, with no results.
+    /// Begins to fence a client instance and all earlier ones: requests that they sent and that
+    /// were not executed yet never will be. Once this has succeeded, none of their requests is
+    /// executed after an operation that is begun here. It ends like an operation, without results.
     ///
     /// # Errors
-    /// [`Refused`]: nothing has begun; [`Refused::Unsupported`] without the capability.
+    /// [`Refused`]: nothing was begun; [`Refused::Unsupported`] without the capability.
     fn fence(&mut self, now: Time, client: ClientId, instance: Instance) -> Result<OpId, Refused> {
         let _ = (now, client, instance);
         Err(Refused::Unsupported)
     }
-    /// What is begun from now on may rest on fences that the map of this epoch has: a peer that
-    /// knows it has said so. It is executed only where those fences are in force. Nothing where
-    /// there are no epochs.
+    /// Operations begun from now on may depend on the fences in the map of this epoch, which a peer
+    /// has reported. They are executed only where those fences are in force. Does nothing on
+    /// engines without epochs.
     fn rest_on(&mut self, epoch: Epoch) {
         let _ = epoch;
     }
 
-    /// What still fits into a pool, as was said last. If that is old the cluster is asked, at most
-    /// once in [`ROOM_AGE`](crate::ROOM_AGE) for all pools: there is a turn when it has answered.
+    /// The remaining space of a pool, as last reported. If the report is old, the cluster is asked,
+    /// at most once in [`ROOM_AGE`](crate::ROOM_AGE) for all pools; its answer causes a turn.
     fn room(&mut self, now: Time, pool: PoolId) -> Room {
         let _ = (now, pool);
         Room::UNKNOWN
     }
 
     /// Begins to watch an object. The registration ends like any operation, with the completion of
-    /// the [`OpId`] of the same number; if it fails, there is no watch. A watcher silent for
-    /// `timeout` (between 100 ms and an hour) loses it; pings go by themselves. An object has at
-    /// most 100 watches. Deleting the object breaks them.
+    /// the [`OpId`] with the same number; if it fails, there is no watch. A watcher silent for
+    /// `timeout` (between 100 ms and an hour) loses the watch; pings are sent automatically. An
+    /// object has at most 100 watches. Deleting the object ends them.
     ///
     /// # Errors
-    /// [`Refused`]: nothing has begun; [`Refused::Unsupported`] without the capability.
+    /// [`Refused`]: nothing was begun; [`Refused::Unsupported`] without the capability.
     fn watch(
         &mut self,
         now: Time,
@@ -264,23 +265,23 @@ pub trait ObjectCluster {
         let _ = (now, pool, object, timeout);
         Err(Refused::Unsupported)
     }
-    /// Ends a watch: there are no more events of it from now on. Returns the operation that removes
-    /// its record; `None` if it is lost already.
+    /// Ends a watch: it has no more events from now on. Returns the operation that removes its
+    /// record; `None` if the watch is already lost.
     ///
     /// # Errors
-    /// [`Refused`]: the watch goes on.
+    /// [`Refused`]: the watch continues.
     fn unwatch(&mut self, now: Time, watch: WatchId) -> Result<Option<OpId>, Refused> {
         let _ = (now, watch);
         Err(Refused::Unsupported)
     }
-    /// Takes what watchers have to hear, in order. Delivery is at least once while watcher and
-    /// notifier live: every notify that was begun after a watch's registration was answered is told
-    /// here, or else [`WatchEvent::Lost`] is, at the latest when the client next reaches the
-    /// object's primary. A notify may come before its watch's completion.
+    /// Takes the watchers' events, in order. Delivery is at least once while watcher and notifier
+    /// are alive: every notify begun after a watch's registration was answered is reported here, or
+    /// else [`WatchEvent::Lost`] is, at the latest when the client next reaches the object's
+    /// primary. A notify may arrive before its watch's completion.
     fn watch_events(&mut self, into: &mut Vec<WatchEvent>) {
         let _ = into;
     }
-    /// Acknowledges a notify, with at most 4096 bytes of reply for the notifier.
+    /// Acknowledges a notify, with a reply of at most 4096 bytes for the notifier.
     ///
     /// # Errors
     /// [`WatchError`].
@@ -294,9 +295,9 @@ pub trait ObjectCluster {
         let _ = (now, watch, notify, reply);
         Err(WatchError::Unsupported)
     }
-    /// When, by this client's clock, a watch was last known to be there; `None` if it is lost or
-    /// not registered yet. Whoever must not trust silence for longer than so-and-so compares this
-    /// with the time.
+    /// When, by this client's clock, the watch last existed for certain; `None` if it is lost or
+    /// not registered yet. A service that must not rely on a silent watch for longer than some time
+    /// compares this with the current time.
     fn watch_confirmed(&self, watch: WatchId) -> Option<Time> {
         let _ = watch;
         None

@@ -1,4 +1,4 @@
-//! A service beside another engine's client: no monitors, maps or OSDs of ours (ADR 0006).
+//! A service on another engine's client, without Nacre's monitors, maps or OSDs (ADR 0006).
 //!
 //! ```text
 //!            ┌──────────────── Beside ────────────────┐
@@ -6,11 +6,11 @@
 //!  Ceph  ◀──▶│        └─ Metadata ──────┤ Service      │◀──▶ the service's own peers
 //!            └───── wake ─▶ host ───────┴──────────────┘
 //! ```
-//! The engine has threads of its own. What they have to say waits until the service has a turn;
-//! they wake the service's host, which gives it one.
+//! The engine has threads of its own. Their results wait for the service's next turn; the threads
+//! wake the service's host, which starts one.
 //!
-//! Invariants: as of [`crate::Served`]: a service has a turn after something has come, and another
-//! one while something ended in it as it was begun.
+//! Invariants: as for [`crate::Served`]: a service has a turn after something has arrived, and
+//! another one if an operation ended as soon as it was begun.
 
 use crate::cluster::ObjectCluster;
 use crate::metadata::Metadata;
@@ -20,39 +20,39 @@ use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, Time};
 use nacre_wire::ClusterMap;
 use std::sync::Arc;
 
-/// Tells a service's host, from any thread, that its engine has something to say.
+/// Tells a service's host, from any thread, that its engine has results.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// What a service works on where there are no monitors of ours, and what makes it go.
+/// The engine that a service works on when there are no Nacre monitors, and its driver.
 pub trait Engine {
-    /// Whether its threads have said something that [`Self::listen`] has not taken yet. Cheap.
+    /// Whether its threads have produced something that [`Self::listen`] has not taken yet. Cheap.
     fn is_ready(&self) -> bool;
-    /// Takes what its threads have said, so that objects and metadata have it.
+    /// Takes what its threads have produced, for objects and metadata.
     fn listen(&mut self);
-    /// What the service works on.
+    /// The interfaces that the service works on.
     fn parts(&mut self) -> (&mut dyn ObjectCluster, &mut dyn Metadata);
-    /// How many things have ended so far.
+    /// How many operations have ended so far.
     fn ended(&self) -> u64;
-    /// Which instance of its client it is at the objects.
+    /// The instance of its client towards the object store.
     fn instance(&self) -> Instance;
-    /// Goes on as a later instance. What the former one has in flight ends as
-    /// [`crate::Failure::Unknown`]; metadata go on.
+    /// Continues as a later instance. Operations in flight of the former one end as
+    /// [`crate::Failure::Unknown`]; metadata requests continue.
     fn begin_again(&mut self, instance: Instance);
-    /// The newest map of the engine that this client has rested something on; peers that hear it
-    /// rest on it, too ([`ObjectCluster::rest_on`]).
+    /// The newest map of the engine that this client depends on; peers that receive it depend on
+    /// it, too ([`ObjectCluster::rest_on`]).
     fn epoch(&self) -> Epoch;
-    /// Takes its lines for people.
+    /// Takes its human-readable log lines.
     fn said(&mut self) -> Vec<String>;
 }
 
-/// Another engine, as hosts of services know it. Connections are made by threads of its own: until
-/// there is one, services are refused for the moment.
+/// Another engine, as known to hosts of services. Its own threads connect; until they have,
+/// services are refused for the moment.
 pub trait Engines: Send + Sync {
-    /// Which cluster it is: peers of another one are not talked to.
+    /// The cluster's identity: peers of other clusters are refused.
     fn cluster(&self) -> ClusterId;
-    /// By which address of this machine the cluster is reached: servers listen there.
+    /// The address of this machine from which the cluster is reached: servers listen there.
     fn host(&self) -> &str;
-    /// A client of its own for a service.
+    /// Opens a client for one service.
     fn open(&self, client: ClientId, instance: Instance, wake: Wake) -> Box<dyn Engine + Send>;
 }
 
@@ -61,12 +61,12 @@ pub struct Beside<S> {
     /// The service itself.
     pub service: S,
     engine: Box<dyn Engine + Send>,
-    /// Something ended as it was begun, after the service had taken what there was.
+    /// An operation ended as soon as it was begun, after the service had taken its results.
     again: bool,
 }
 
 impl<S: Service> Beside<S> {
-    /// A service that works on this engine.
+    /// Wraps a service that works on this engine.
     #[must_use]
     pub fn new(service: S, engine: Box<dyn Engine + Send>) -> Self {
         Self {
@@ -87,7 +87,7 @@ impl<S: Service> Role for Beside<S> {
         self.engine.listen();
         let ended = self.engine.ended();
         let (objects, metadata) = self.engine.parts();
-        // There are no monitors and OSDs of ours: who says so is wrong.
+        // There are no Nacre monitors and OSDs here: a peer that claims to be one is wrong.
         let mut own = inputs.filter(|input| match input {
             Input::Message { from, .. } | Input::Gone(from) | Input::Absent(from) => {
                 matches!(from, Entity::Client(_))
@@ -124,9 +124,9 @@ impl<S: Service> Role for Beside<S> {
 /// A service on any engine.
 #[allow(clippy::large_enum_variant, reason = "hosts keep it in a box")]
 pub enum Placed<S> {
-    /// On ours.
+    /// On Nacre's own engine.
     Ours(Served<S>),
-    /// On another one.
+    /// On another engine.
     Other(Beside<S>),
 }
 
@@ -138,7 +138,7 @@ impl<S: Service> Placed<S> {
             Self::Other(beside) => &beside.service,
         }
     }
-    /// Which instance of its client it is, for handshakes: see [`Served::instance`].
+    /// The instance of its client, for handshakes: see [`Served::instance`].
     #[must_use]
     pub fn instance(&self) -> Instance {
         match self {
@@ -146,12 +146,12 @@ impl<S: Service> Placed<S> {
             Self::Other(beside) => beside.engine.instance(),
         }
     }
-    /// Whether it works with monitors of ours at all.
+    /// Whether it works with Nacre's monitors.
     #[must_use]
     pub const fn has_monitors(&self) -> bool {
         matches!(self, Self::Ours(_))
     }
-    /// Whether callers of its own, or its engine, have left something for it.
+    /// Whether callers of the service, or its engine, have left something for it.
     #[must_use]
     pub fn has_calls(&self) -> bool {
         match self {

@@ -1,15 +1,15 @@
-//! Ending another client's life: what it sent and was not executed yet never is (DESIGN §3,
-//! Fencing).
+//! Fencing another client: requests that it sent and that were not executed yet never will be
+//! (DESIGN §3, Fencing).
 //!
 //! ```text
-//!  fence ─▶ open ──Command "fence add"──▶ monitors      again over a new session, and now and then: twice is once
-//!     ◀─ done ◀── a map that has the fence ──           or an answer that says why not
+//!  fence ─▶ open ──Command "fence add"──▶ monitors      resent over a new session and periodically; it is idempotent
+//!     ◀─ done ◀── a map that has the fence ──           or an answer with the reason for refusing it
 //! ```
-//! The map is what counts, not the answer: with that map each of our operations brings the fence to
-//! the OSD that it reaches, before it is executed there. So after this has
-//! ended well, what the other one had can be taken.
+//! What counts is the map, not the answer: with that map, each of our operations brings the fence
+//! to the OSD that it reaches, before it is executed there. So after a successful fence, what the
+//! other client held can be taken over.
 //!
-//! Invariant: each ends once.
+//! Invariant: each fence ends exactly once.
 
 use nacre_types::{ClientId, Entity, Instance, Time};
 use nacre_wire::ClusterMap;
@@ -17,7 +17,7 @@ use nacre_wire::msg::monitor::{Command, CommandReply};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// At a time: each is a command for the monitors.
+/// Limit of open fences: each is a command for the monitors.
 const OPEN_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -41,12 +41,12 @@ impl Fencing {
         self.open.is_empty()
     }
 
-    /// The numbers of those that have not ended.
+    /// The numbers of the open fences.
     pub(crate) fn open(&self) -> impl Iterator<Item = u64> {
         self.open.keys().copied()
     }
 
-    /// Begins one under a number of the caller's; what to send.
+    /// Opens a fence under the caller's number; returns what to send.
     pub(crate) fn begin(
         &mut self,
         now: Time,
@@ -62,7 +62,7 @@ impl Fencing {
         command(id, open)
     }
 
-    /// What to send again: all over a new session, else what has waited for so long.
+    /// What to resend: everything after a new session, otherwise what has waited this long.
     pub(crate) fn again(&mut self, now: Time, waited: Duration) -> Vec<Command> {
         let late = self
             .open
@@ -75,20 +75,21 @@ impl Fencing {
         .collect()
     }
 
-    /// A monitor's answer: which one has ended, and why it was refused. Success is in a map.
+    /// Handles a monitor's answer; returns the fence that was refused, with the reason. A success
+    /// appears in a map.
     pub(crate) fn on_reply(&mut self, reply: &CommandReply) -> Option<(u64, String)> {
         let why = reply.error.clone()?;
         self.open.remove(&reply.token).map(|_| (reply.token, why))
     }
 
-    /// Which ones this map ends.
+    /// The fences that this map completes.
     pub(crate) fn on_map(&mut self, map: &ClusterMap) -> Vec<u64> {
         let done =
             |_: &u64, open: &mut Open| map.is_fenced(Entity::Client(open.client), open.instance);
         self.open.extract_if(.., done).map(|(id, _)| id).collect()
     }
 
-    /// The caller gives one up; whether there was one.
+    /// Abandons a fence; returns whether it was open.
     pub(crate) fn abandon(&mut self, id: u64) -> bool {
         self.open.remove(&id).is_some()
     }
@@ -96,7 +97,7 @@ impl Fencing {
 
 fn command(id: u64, open: &Open) -> Command {
     let entity = Entity::Client(open.client);
-    // Both are numbers: nothing in it wants escaping.
+    // Both are numbers: nothing needs escaping.
     let request = format!(
         r#"{{"command": "fence add", "entity": "{entity}", "instance": {}}}"#,
         open.instance.0

@@ -1,5 +1,5 @@
-//! What OSDs' clocks showed, so that a request can say when it was first sent by the clock of
-//! whoever receives it.
+//! Readings of OSDs' clocks, so that a request can state when it was first sent by the clock of the
+//! receiving OSD.
 //!
 //! ```text
 //!  OSD's clock    ── reading ────────────────────────────▶
@@ -7,13 +7,13 @@
 //!  our clock      ── begun ── at ── begun ──────────────▶
 //!                     └ reading − (at − begun), and drift  └ reading + (begun − at), less drift
 //! ```
-//! Invariant: what [`Heard::date`] says is never later than what that clock showed at `begun`. The
-//! reading was taken before it was heard, and however long it was under way makes the date earlier
-//! only. An OSD that has forgotten clients executes what is certainly newer than they are
-//! (`osd/src/pg/dedup.rs`): a date that is too early costs an operation its outcome, one that is
+//! Invariant: [`Heard::date`] never returns a moment later than that clock's reading at `begun`.
+//! The reading was taken before it arrived; transit time only makes the date earlier. An OSD that
+//! has forgotten clients executes requests that are certainly newer than those
+//! (`osd/src/pg/dedup.rs`). A date that is too early costs an operation its outcome; one that is
 //! too late would execute it twice.
 //!
-//! Our clock must go on while the machine sleeps.
+//! The client's clock must continue while the machine sleeps.
 
 use crate::mutants::{Mutant, mutant};
 use nacre_types::{OsdId, Time};
@@ -21,9 +21,9 @@ use nacre_wire::msg::client::Dated;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Two clocks may run apart by one part in so many (2,000 ppm, as leases assume).
+/// Two clocks may differ in speed by one part in this many (2,000 ppm, as leases assume).
 const DRIFT_PART: u64 = 500;
-/// What was heard longer ago is too inexact to be of use: 20 ms of drift.
+/// Older readings are too inexact to be useful: 20 ms of drift.
 const FRESH: Duration = Duration::from_secs(10);
 
 /// See the module head.
@@ -33,14 +33,14 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
-    /// An OSD's clock showed this, a while ago.
+    /// Records that an OSD's clock showed this reading at `at`.
     pub(crate) fn hear(&mut self, osd: OsdId, reading: Dated, at: Time) {
         self.clocks
             .retain(|_, (_, heard)| at.since(*heard) <= FRESH);
         self.clocks.insert(osd, (reading, at));
     }
 
-    /// `begun`, by the OSD's clock; nothing if we have not heard from it lately.
+    /// `begun` by the OSD's clock; nothing without a recent reading.
     pub(crate) fn date(&self, osd: OsdId, begun: Time, now: Time) -> Dated {
         let Some((Dated { process, reading }, at)) = self.clocks.get(&osd) else {
             return Dated::default();
@@ -71,8 +71,8 @@ impl Heard {
 mod tests {
     use super::*;
 
-    /// Every rate within the bound, every delay of the reading, before and after: the date is never
-    /// later than the truth, and not much earlier.
+    /// With every rate within the bound and every delay of the reading, before and after, the date
+    /// is never later than the truth, and not much earlier.
     #[test]
     fn a_date_is_never_later_than_the_truth() {
         const MS: u64 = 1_000_000;

@@ -1,19 +1,18 @@
-//! The client: the librados of Nacre as a pure role.
+//! The client: Nacre's equivalent of librados, as a pure role.
 //!
 //! ```text
-//!  service ──submit──▶ Client ──OpRequest──▶ primary of the object's group
+//!  service ──submit──▶ Client ──OpRequest──▶ primary of the object's PG
 //!     ◀──completions──   │  ▲──OpReply──
-//!                        │  └─ map changes: an operation whose group began a new interval is sent again, in order
+//!                        │  └─ map changes: operations whose PG began a new interval are resent, in order
 //!                        └─ Subscribe ─▶ monitors
 //! ```
-//! Services use the traits [`ObjectCluster`] and [`Metadata`] and know nothing else (DESIGN §3,
-//! Client; ADRs 0002, 0006); [`Served`] makes a role of one, and [`Beside`] one that works on
-//! another engine. Service metadata is asked for by [`MetaClient`], a role beside [`Client`].
+//! Services use only the traits [`ObjectCluster`] and [`Metadata`] (DESIGN §3, Client; ADRs 0002,
+//! 0006). [`Served`] makes a role of a service, and [`Beside`] one that works on another engine.
+//! [`MetaClient`], a role in addition to [`Client`], handles requests about service metadata.
 //!
-//! Invariants: at most `ops_max` operations and `bytes_max` bytes are in flight, the rest is
-//! refused, not queued; operations on one object are sent, and sent again, in the order of their
-//! submission; every operation is completed exactly once; a failure that answers an earlier attempt
-//! is ignored.
+//! Invariants: at most `ops_max` operations and `bytes_max` bytes are in flight, more are refused,
+//! not queued; operations on one object are sent, and resent, in the order of their submission;
+//! every operation completes exactly once; a failure that answers an earlier attempt is ignored.
 #![forbid(unsafe_code)]
 
 mod cluster;

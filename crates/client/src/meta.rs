@@ -1,17 +1,17 @@
-//! Service metadata as a client sees it: requests that end once, watches that go on wherever the
-//! client is connected (MAL-10, -11).
+//! The client of service metadata: requests that end exactly once, and watches that survive changes
+//! of the session (MAL-10, -11).
 //!
 //! ```text
-//!  submit ─▶ in flight ──MetaRequest──▶ the monitor of this session       sent again over every new session, and now and then
+//!  submit ─▶ in flight ──MetaRequest──▶ the monitor of this session       resent over every new session, and periodically
 //!     ◀── completions ◀──MetaReply──
-//!  watch ─▶ from ──MetaWatch──▶           on a new session: from the revision after the last that was seen
+//!  watch ─▶ from ──MetaWatch──▶           on a new session: from the revision after the last one received
 //!     ◀── events ◀──MetaEvents── (after, through]
 //! ```
-//! Replies that say "not now" (too often, no majority) are not handed on: the request is sent again
-//! until its caller gives up. Whatever a caller is told about a request is final.
+//! Replies that mean "not now" (rate limit, no majority) are not passed on: the request is resent
+//! until its caller gives up. Every result that a caller gets is final.
 //!
-//! Invariants: every request completes exactly once; a watch's events come in the order of
-//! revisions, none twice, none left out.
+//! Invariants: every request completes exactly once; a watch's events arrive in the order of
+//! revisions, without duplicates or gaps.
 
 use crate::mutants::{Mutant, mutant};
 use nacre_types::{Entity, Instance, Time};
@@ -25,34 +25,34 @@ use nacre_wire::msg::meta::{
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A request without an answer is sent again after this.
+/// An unanswered request is resent after this.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Names a request; grows.
+/// Identifies a request; increasing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MetaId(pub u64);
-/// Names a watch; grows.
+/// Identifies a watch; increasing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MetaWatchId(pub u64);
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetaDone {
-    /// Which.
+    /// The request.
     pub id: MetaId,
-    /// The store's revision: of a transaction's own changes, or what a read saw.
+    /// The store's revision: of a transaction's own changes, or the one that a read saw.
     pub revision: u64,
-    /// What came of it.
+    /// The result.
     pub result: Result<MetaResult, MetaFailure>,
 }
 
 /// Why a request did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetaFailure {
-    /// It was not done.
+    /// It was not executed.
     Refused(MetaError),
-    /// The caller gave up waiting: it may have happened, or happen yet. What the monitors said
-    /// last, if they said anything.
+    /// The caller gave up waiting: it may have been executed, or may be executed later. Contains
+    /// the monitors' last reply, if any.
     Unknown(Option<MetaError>),
 }
 impl std::fmt::Display for MetaFailure {
@@ -68,17 +68,17 @@ impl std::fmt::Display for MetaFailure {
 }
 impl std::error::Error for MetaFailure {}
 
-/// What a watch has to say.
+/// News of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchNews {
-    /// All that happened to its keys up to revision `through`; nothing did when empty.
+    /// All events of its keys up to revision `through`; possibly none.
     Events {
-        /// By revision.
+        /// In order of revision.
         events: Vec<MetaEvent>,
-        /// Up to here everything is told.
+        /// All events up to this revision have been reported.
         through: u64,
     },
-    /// It ended.
+    /// The watch ended.
     Ended(MetaError),
 }
 
@@ -87,7 +87,7 @@ struct InFlight {
     call: MetaCall,
     known: u64,
     sent: Option<Time>,
-    /// Not before this: the monitors said so.
+    /// Do not resend before this: the monitors asked to wait.
     not_before: Option<Time>,
     again: bool,
     last: Option<MetaError>,
@@ -96,17 +96,18 @@ struct InFlight {
 #[derive(Debug)]
 struct Watch {
     span: MetaSpan,
-    /// Where it begins as long as nothing was heard; 0: now.
+    /// The revision to start from before any events have arrived; 0: now.
     from: u64,
     through: Option<u64>,
 }
 
-/// A monitor that cannot read a request ends the connection. The next session would be sent it
-/// again, and end too.
+/// A monitor that cannot decode a request ends the connection. The request would be resent over the
+/// next session and end that too.
 fn sendable(measured: Result<(), TooLong>) -> Result<(), MetaError> {
     match measured {
         Err(why) if !mutant(Mutant::MetaUnsendableTaken) => {
-            // Monitors take less than what can be sent: whoever shortens it should do so once.
+            // Monitors accept less than can be sent: report their limit, so that the caller
+            // shortens it only once.
             Err(MetaError::Invalid {
                 why: format!("{why} (keys have at most {META_KEY_MAX} bytes)"),
             })
@@ -131,7 +132,7 @@ pub struct MetaClient {
 }
 
 impl MetaClient {
-    /// For one life of a client.
+    /// For one instance of a client.
     #[must_use]
     pub const fn new(instance: Instance) -> Self {
         Self {
@@ -148,7 +149,7 @@ impl MetaClient {
         }
     }
 
-    /// Begins a request. `None`: too many are in flight, take completions first.
+    /// Submits a request. `None`: too many are in flight, take completions first.
     pub fn submit(&mut self, now: Time, call: MetaCall) -> Option<MetaId> {
         let low = self
             .in_flight
@@ -180,7 +181,7 @@ impl MetaClient {
         Some(MetaId(id))
     }
 
-    /// Gives up on a request: it completes as [`MetaFailure::Unknown`].
+    /// Abandons a request: it completes as [`MetaFailure::Unknown`].
     pub fn abandon(&mut self, id: MetaId) {
         if let Some(one) = self.in_flight.remove(&id.0) {
             let result = Err(MetaFailure::Unknown(one.last));
@@ -192,7 +193,7 @@ impl MetaClient {
         }
     }
 
-    /// Begins a watch from a revision on; 0: from now on.
+    /// Begins a watch from a revision; 0: from now on.
     pub fn watch(&mut self, span: MetaSpan, from: u64) -> MetaWatchId {
         let id = self.next_watch;
         self.next_watch += 1;
@@ -220,25 +221,25 @@ impl MetaClient {
         }
     }
 
-    /// Whether it has something in flight whose answer a monitor owes.
+    /// Whether something in flight waits for a monitor's answer.
     #[must_use]
     pub fn awaits_answers(&self) -> bool {
         self.in_flight.values().any(|one| one.sent.is_some())
     }
-    /// What the monitors are to be sent now.
+    /// Takes the messages to send to the monitors.
     pub fn take_outputs(&mut self, into: &mut Vec<Message>) {
         into.append(&mut self.out);
     }
-    /// What has ended since the last call.
+    /// Takes the requests that have ended since the last call.
     pub fn take_done(&mut self, into: &mut Vec<MetaDone>) {
         into.append(&mut self.done);
     }
-    /// What watches have to say since the last call.
+    /// Takes the watches' news since the last call.
     pub fn take_news(&mut self, into: &mut Vec<(MetaWatchId, WatchNews)>) {
         into.append(&mut self.news);
     }
 
-    /// Whether something waits to be taken.
+    /// Whether results are waiting to be taken.
     pub(crate) fn has_more(&self) -> bool {
         !(self.done.is_empty() && self.news.is_empty())
     }
@@ -289,7 +290,7 @@ impl MetaClient {
         }));
     }
 
-    /// There is a new session with a monitor: what is open is asked there.
+    /// A new session with a monitor: resends everything open.
     pub fn on_session(&mut self, now: Time) {
         self.session = true;
         for id in self.in_flight.keys().copied().collect::<Vec<_>>() {
@@ -302,7 +303,7 @@ impl MetaClient {
         }
     }
 
-    /// The session is over.
+    /// The session has ended.
     pub fn on_session_lost(&mut self) {
         self.session = false;
         for one in self.in_flight.values_mut() {
@@ -310,7 +311,7 @@ impl MetaClient {
         }
     }
 
-    /// A message arrived; whether it was about metadata.
+    /// Handles a message; returns whether it was about metadata.
     pub fn on_message(&mut self, now: Time, from: Entity, message: &Message) -> bool {
         if !matches!(from, Entity::Mon(_)) {
             return false;
@@ -379,10 +380,10 @@ impl MetaClient {
             MetaEvents::decode(payload).ok()
         };
         let Some(mut events) = events else {
-            // Something is missing, or damaged: again from where we are.
+            // Events are missing or damaged: restart the watch after the last revision received.
             return self.ask_watch(told.watch);
         };
-        // A former session's last words may come after the new one's first.
+        // The last messages of a former session may arrive after the first ones of the new session.
         events.retain(|event| event.revision() > through || mutant(Mutant::MetaToldTwice));
         watch.through = Some(told.through);
         self.known = self.known.max(told.through);
@@ -402,7 +403,7 @@ impl MetaClient {
         not_before.or_else(|| one.sent.map(|at| at + RETRY))
     }
 
-    /// Sends again what is due.
+    /// Resends what is due.
     pub fn on_tick(&mut self, now: Time) {
         let due = |one: &InFlight| Self::due(one).is_some_and(|at| at <= now);
         let again: Vec<u64> = self
@@ -416,7 +417,7 @@ impl MetaClient {
         }
     }
 
-    /// When [`Self::on_tick`] wants to be called.
+    /// When [`Self::on_tick`] must be called.
     #[must_use]
     pub fn next_deadline(&self) -> Time {
         if !self.session {

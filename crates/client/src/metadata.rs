@@ -1,7 +1,7 @@
-//! Service metadata as services may use it: consistent keys with revisions, watches (MAL-10, -11).
+//! Service metadata for services: consistent keys with revisions, and watches (MAL-10, -11).
 //!
-//! Two implementations are meant to exist: [`MetaClient`] over our monitors, and an object's map
-//! on Ceph.
+//! Two implementations are planned: [`MetaClient`] on Nacre's monitors, and an object's omap on
+//! Ceph.
 
 use crate::meta::{MetaClient, MetaDone, MetaId, MetaWatchId, WatchNews};
 use nacre_types::Time;
@@ -9,19 +9,19 @@ use nacre_wire::msg::meta::{MetaCall, MetaSpan};
 
 /// A store of keys that all services share.
 pub trait Metadata {
-    /// Begins a request; it ends with a [`MetaDone`] of this name. `None`: as many as allowed are
-    /// in flight, nothing has begun; take what is done first.
+    /// Submits a request; it ends with a [`MetaDone`] with this id. `None`: the limit of requests
+    /// in flight is reached and nothing was begun; take the results first.
     fn submit(&mut self, now: Time, call: MetaCall) -> Option<MetaId>;
-    /// Gives a request up: it ends as [`crate::MetaFailure::Unknown`], and may happen yet.
+    /// Abandons a request: it ends as [`crate::MetaFailure::Unknown`], and may still be executed.
     fn abandon(&mut self, id: MetaId);
     /// Takes the requests that have ended since the last call.
     fn done(&mut self, into: &mut Vec<MetaDone>);
-    /// Tells what happens to keys from a revision on; 0: from now on. Revisions are told in order,
-    /// none twice, none left out, until the watch is cancelled or says that it has ended.
+    /// Reports events of keys from a revision on; 0: from now on. Revisions are reported in order,
+    /// without duplicates or gaps, until the watch is cancelled or reports its end.
     fn watch(&mut self, span: MetaSpan, from: u64) -> MetaWatchId;
-    /// Ends a watch: nothing is told of it any more.
+    /// Ends a watch: nothing more is reported for it.
     fn cancel(&mut self, watch: MetaWatchId);
-    /// Takes what watches have to say since the last call.
+    /// Takes the watches' news since the last call.
     fn news(&mut self, into: &mut Vec<(MetaWatchId, WatchNews)>);
 }
 

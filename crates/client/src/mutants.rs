@@ -2,134 +2,134 @@
 //! (`./x mutants`; `tests/mutants.rs`).
 
 nacre_types::planted_bugs! {
-    /// A broken connection is not noticed: what was sent over it waits for the timer.
+    /// A broken connection is not noticed: requests sent over it wait for the timer.
     ResetForgotten,
-    /// A full map is taken, whatever its epoch.
+    /// A full map is accepted, whatever its epoch.
     OlderMapTaken,
     /// An OSD that refuses a connection ends the client, as a monitor does.
     RefusedByAnyone,
     /// A frame of a newer epoch does not make the client ask for the map.
     NewerEpochIgnored,
-    /// A map of another cluster's history is passed over in silence.
+    /// A map of another cluster's history is ignored silently.
     OtherHistoryIgnored,
     /// A new interval with the same primary is taken for the old one.
     IntervalUnseen,
-    /// Operations are sent again newest first.
+    /// Operations are resent newest first.
     ResentOutOfOrder,
     /// An operation waits for a pool that was removed.
     RemovedPoolAwaited,
-    /// An operation is sent again to the OSD that it was first sent to.
+    /// An operation is resent to the OSD that it was first sent to.
     FirstTargetKept,
-    /// The client says that everything it has submitted is answered.
+    /// The client claims that everything it has submitted is answered.
     MarkBeyondUnanswered,
-    /// The client never says what is answered.
+    /// The client never reports which operations are answered.
     MarkForgotten,
     /// All attempts have the number of the first.
     AttemptsAlike,
-    /// An operation that is sent again is another one to the OSD.
+    /// A resent operation has a new number, so the OSD takes it for another operation.
     ResentUnderNewNumber,
-    /// Requests do not say under which fence locks were granted.
+    /// Requests do not carry the fence epoch under which locks were granted.
     FenceUnsaid,
-    /// A grant under an older fence replaces the newest known.
+    /// A grant under an older fence epoch replaces the newest known.
     FenceLowered,
-    /// A request is dated when it is sent again, not when it was first submitted.
+    /// A request is dated when it is resent, not when it was first submitted.
     DateOfResending,
-    /// The reading of an OSD's clock is used however long ago it was heard.
+    /// The reading of an OSD's clock is used however old it is.
     OldReadingUsed,
-    /// Clocks are taken to run alike.
+    /// Clocks are assumed to run at the same speed.
     DriftIgnored,
-    /// An answer for another client, or for another instance of this one, is taken.
+    /// An answer for another client, or for another instance of this one, is accepted.
     AnswerOfAnother,
     /// The failure of an earlier attempt ends the operation.
     OldFailureTaken,
-    /// A failure from before an earlier operation was sent again ends the operation.
+    /// A failure from before an earlier operation was resent ends the operation.
     OvertakenAnswerTaken,
-    /// What a read found before an earlier operation was sent again, and executed, ends it.
+    /// A read's result from before an earlier operation was resent and executed ends the read.
     OvertakenReadTaken,
     /// An OSD that does not serve the object (any more) ends the operation.
     WrongTargetFinal,
-    /// Of what went to a group after what it refused only that is sent again which was refused, too.
+    /// Only refused operations are resent to a PG, without those sent after the first refused one.
     RefusedSentAlone,
     /// An OSD that asks for a date ends the operation.
     UndatedFinal,
     /// Applied in memory counts as durable.
     AppliedIsDone,
-    /// The same early answer is told twice.
+    /// The same early answer is reported twice.
     AppliedTwice,
-    /// An early answer is told after the operation has ended.
+    /// An early answer is reported after the operation has ended.
     AppliedAfterDone,
-    /// Bytes in flight are not given back.
+    /// Bytes in flight are not released.
     BytesKept,
-    /// Nothing is sent again by the timer.
+    /// The timer resends nothing.
     NeverSentAgain,
-    /// The host is not asked to come back while something is in flight.
+    /// No deadline is set while something is in flight.
     NoDeadline,
     /// The number of operations in flight is not bounded.
     OpsUnbounded,
-    /// An operation larger than the bound is refused even when it is alone.
+    /// An operation larger than the bound is refused even when it is the only one.
     LargestRefused,
-    /// Lengths that do not fit the data are sent.
+    /// Operations whose lengths do not match the data are sent.
     PayloadUnchecked,
-    /// An operation that no OSD could read is sent.
+    /// An operation that no OSD can decode is sent.
     UnsendableTaken,
-    /// A watch is pinged once in its timeout.
+    /// A watch is pinged only once per timeout.
     PingedTooLate,
-    /// A watch whose primary changed is pinged when it is due, not at once.
+    /// A watch whose primary changed is pinged when it is due, not immediately.
     MovedWatchUnpinged,
     /// A fenced client keeps its watches.
     FencedGoesOn,
-    /// A lost watch is told to be confirmed as of its last ping, which was not answered.
+    /// A lost watch is reported as confirmed at its last ping, which was not answered.
     LostSinceLastPing,
-    /// A watch goes without a word.
+    /// A watch is lost without an event.
     LostSilently,
-    /// The answer to an older ping confirms the newest.
+    /// The answer to an older ping confirms the newest one.
     OldPongConfirms,
     /// A watch is lost before its registration was answered.
     LostBeforeRegistered,
     /// Notifies that the service does not acknowledge pile up.
     NotifiesUnbounded,
-    /// A notify that comes again is told again.
+    /// A repeated notify is reported again.
     NotifyToldTwice,
-    /// A notify that comes after its acknowledgement is told again.
+    /// A notify repeated after its acknowledgement is reported again.
     AcknowledgedForgotten,
-    /// Locks are taken in an order of their own.
+    /// Locks are not taken in the order of names.
     LockedBackwards,
-    /// A deletion under a lock unlocks the object that is gone.
+    /// A deletion under a lock is followed by an unlock of the deleted object.
     DeletedIsUnlocked,
-    /// Writes under locks do not ask whether the lock is still held.
+    /// Writes under locks do not check that the lock is still held.
     WrittenUnguarded,
-    /// A lock that may have been granted is not given back.
+    /// A lock that may have been granted is not released.
     PerhapsLockedKept,
-    /// A lock that somebody took over is given back.
+    /// A lock that another client took over is released.
     AnothersUnlocked,
-    /// A write that nobody remembers counts as not done.
+    /// A write whose outcome was forgotten counts as not executed.
     SupersededIsNothing,
-    /// A write that spans objects and fails does not say what was written.
+    /// A failed write that spans objects does not report what was written.
     WrittenForgotten,
     /// The number of requests about metadata in flight is not bounded.
     MetaUnbounded,
-    /// The client says that all its requests about metadata are answered.
+    /// The client claims that all its requests about metadata are answered.
     MetaMarkBeyondUnanswered,
-    /// A request that is sent again does not say so.
+    /// A resent request is not marked as a resend.
     MetaAgainUnsaid,
-    /// A watch begins again where it first began.
+    /// A watch restarts where it first began.
     MetaWatchedFromStart,
-    /// A watch goes on at the last revision that was seen.
+    /// A watch restarts at the last revision received.
     MetaWatchedFromLast,
-    /// A new session does not hear what waits for an answer.
+    /// Unanswered requests are not resent over a new session.
     MetaSessionForgets,
-    /// An answer for another instance of this client is taken.
+    /// An answer for another instance of this client is accepted.
     MetaAnswerOfAnother,
-    /// A read does not say which revision the client has seen.
+    /// A read does not carry the revision that the client has seen.
     MetaOwnWritesForgotten,
     /// "No majority" ends a request.
     MetaUnavailableFinal,
-    /// Events are taken though some before them are missing.
+    /// Events are accepted although earlier ones are missing.
     MetaGapTaken,
-    /// A request is sent again before the time that the monitor named.
+    /// A request is resent before the time that the monitor named.
     MetaNotBeforeIgnored,
-    /// Events that were told are told again.
+    /// Events are reported twice.
     MetaToldTwice,
-    /// A request about metadata that no monitor could read is sent.
+    /// A request about metadata that no monitor can decode is sent.
     MetaUnsendableTaken,
 }

@@ -1,4 +1,4 @@
-//! Targeting, resending, throttling.
+//! Target selection, resending, throttling.
 
 use crate::cluster::{
     Blocked, Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused,
@@ -28,17 +28,17 @@ use std::time::Duration;
 /// Settings.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientConfig {
-    /// Who we are: unique for the life of the cluster; hosts draw it at random.
+    /// The client's id, unique within the cluster for ever; hosts draw it at random.
     pub id: ClientId,
-    /// Which life.
+    /// The client's instance.
     pub instance: Instance,
     /// Most operations in flight.
     pub ops_max: usize,
     /// Most bytes in flight.
     pub bytes_max: u64,
-    /// An operation without an answer is sent again after this.
+    /// An unanswered operation is resent after this.
     pub retry_interval: Duration,
-    /// What the wall clock said at [`Time::ZERO`], in milliseconds since 1970; 0 if nobody knows.
+    /// The wall clock's reading at [`Time::ZERO`], in milliseconds since 1970; 0 if unknown.
     pub unix_ms_at_zero: u64,
 }
 
@@ -57,26 +57,26 @@ impl ClientConfig {
     }
 }
 
-/// What was refused for the moment is sent again after this, then after twice as long, and so on.
+/// Delay before temporarily refused operations are resent; it doubles each time.
 const AGAIN_FIRST: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 struct InFlight {
     operation: Operation,
-    /// Where it was last sent: group, interval, OSD.
+    /// Where it was last sent: PG, interval, OSD.
     target: Option<(PgId, Epoch, OsdId)>,
     attempt: u32,
     begun: Time,
     sent: Time,
-    /// Which sending of the client's this was.
+    /// The position of its last sending among all of the client's sendings.
     place: u64,
-    /// Reads: what attempts up to this one found may be from before an earlier operation on the
+    /// For reads: results of attempts up to this one may predate an earlier operation on the
     /// object.
     doubted: u32,
     bytes: u64,
     blocked: Option<String>,
     acked: bool,
-    /// Its OSD asked for it again, later.
+    /// Its OSD refused it for now and asked to have it resent later.
     refused: bool,
 }
 
@@ -87,7 +87,7 @@ impl InFlight {
     fn is_write(&self) -> bool {
         self.operation.ops.iter().any(SubOp::is_write)
     }
-    /// Whether both are about the same object.
+    /// Whether both concern the same object.
     fn is_beside(&self, other: &Self) -> bool {
         self.operation.object == other.operation.object
             && self.operation.pool == other.operation.pool
@@ -102,28 +102,28 @@ pub struct Client {
     in_flight: BTreeMap<u64, InFlight>,
     bytes: u64,
     next: u64,
-    /// Sendings so far.
+    /// Number of sendings so far.
     sendings: u64,
     done: Vec<Completion>,
     acks: Vec<OpId>,
     out: Vec<Output>,
     asked: Time,
     ticked: Time,
-    /// When what was refused by these groups is sent again.
+    /// When operations refused by these PGs are resent.
     retries: BTreeMap<PgId, Time>,
     watches: Watches,
     heard: Heard,
-    /// What we write may rest on these fences: locks were granted to us under them.
+    /// Our writes may depend on these fences: locks were granted to us under them.
     fence: Epoch,
-    /// Lives of others that are being ended.
+    /// Fences of other clients in progress.
     fencing: Fencing,
     rooms: Rooms,
-    /// The number of the question about them that has no answer.
+    /// The number of the open question about free space.
     room_asked: Option<u64>,
 }
 
 impl Client {
-    /// All that there is.
+    /// All capabilities.
     pub const CAPABILITIES: Capabilities = Capabilities {
         ack: true,
         watch: true,
@@ -135,7 +135,7 @@ impl Client {
         zero_bytes: true,
     };
 
-    /// Asks for the map.
+    /// Creates the client, which asks for the map.
     #[must_use]
     pub fn new(config: ClientConfig, now: Time) -> Self {
         let mut client = Self {
@@ -167,32 +167,32 @@ impl Client {
     pub const fn map(&self) -> Option<&ClusterMap> {
         self.map.as_ref()
     }
-    /// Its epoch, for outgoing frames.
+    /// The map's epoch, for outgoing frames.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.map.as_ref().map_or(Epoch::NONE, |map| map.epoch)
     }
-    /// How many operations are in flight.
+    /// Number of operations in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
-    /// Who we are.
+    /// The client's id.
     #[must_use]
     pub const fn id(&self) -> ClientId {
         self.config.id
     }
-    /// Which instance of ourselves.
+    /// The client's instance.
     #[must_use]
     pub const fn instance(&self) -> Instance {
         self.config.instance
     }
-    /// What the host is to do now.
+    /// Takes the outputs for the host.
     pub fn take_outputs(&mut self, into: &mut Vec<Output>) {
         into.append(&mut self.out);
     }
 
-    /// Whether completions wait to be taken.
+    /// Whether completions are waiting to be taken.
     pub(crate) fn has_more(&self) -> bool {
         !self.done.is_empty()
     }
@@ -221,7 +221,7 @@ impl Client {
         .collect()
     }
 
-    /// Gives up on an operation: it completes as [`Failure::Unknown`]. It may still happen.
+    /// Abandons an operation: it completes as [`Failure::Unknown`], and may still be executed.
     pub fn abandon(&mut self, id: OpId) {
         if self.in_flight.contains_key(&id.0) {
             self.finish(id.0, Err(Failure::Unknown));
@@ -234,9 +234,9 @@ impl Client {
         }
     }
 
-    /// Goes on as a later instance: what the former one has in flight ends as [`Failure::Unknown`],
-    /// its watches are lost, and nothing that it wanted sent is. Numbers of operations go on,
-    /// and so does the map.
+    /// Continues as a later instance: operations in flight of the former one end as
+    /// [`Failure::Unknown`], its watches are lost, and its unsent messages are dropped. The
+    /// numbering of operations and the map are kept.
     pub(crate) fn begin_again(&mut self, now: Time, instance: Instance) {
         assert!(instance > self.config.instance, "instances grow");
         self.out
@@ -269,13 +269,13 @@ impl Client {
         });
     }
 
-    /// The connection to the monitors is new.
+    /// A new connection to the monitors.
     pub fn on_mon_session(&mut self, now: Time) {
         self.subscribe(now);
         self.fence_again(now, Duration::ZERO);
     }
 
-    /// Sends again what fences have waited for so long.
+    /// Resends fences that have waited this long.
     fn fence_again(&mut self, now: Time, waited: Duration) {
         let again = self.fencing.again(now, waited).into_iter();
         self.out.extend(again.map(|command| Output::SendMon {
@@ -283,7 +283,7 @@ impl Client {
         }));
     }
 
-    /// The connection to an OSD broke: what it has not answered is sent again.
+    /// The connection to an OSD broke: operations that it has not answered are resent.
     pub fn on_peer_reset(&mut self, now: Time, osd: OsdId) {
         let lost = |op: &InFlight| op.target.is_some_and(|(_, _, at)| at == osd);
         let again: Vec<u64> = self
@@ -301,7 +301,7 @@ impl Client {
         self.look_at_watches(now);
     }
 
-    /// A frame arrived.
+    /// Handles a frame.
     pub fn on_message(&mut self, now: Time, from: Entity, epoch: Epoch, message: Message) {
         match message {
             Message::MapFull(full) => {
@@ -316,7 +316,7 @@ impl Client {
             Message::OpReply(reply, payload) => self.on_reply(now, from, epoch, reply, payload),
             Message::OpApplied(applied) => self.on_applied(&applied),
             Message::WatchNotify(notify, payload) => {
-                // Acknowledged before: to whoever asks again.
+                // Acknowledged before: repeat the acknowledgement to the OSD that asks again.
                 if let (Some(message), Entity::Osd(to)) =
                     (self.watches.on_notify(notify, payload), from)
                 {
@@ -386,7 +386,7 @@ impl Client {
         }
     }
 
-    /// Sends again what was sent to an interval that is over.
+    /// Resends what was sent to an interval that is over.
     fn after_map(&mut self, now: Time) {
         let osd = |target: Option<Target>| target.map(|(_, _, osd)| osd);
         let moved = |op: &InFlight| {
@@ -412,7 +412,7 @@ impl Client {
         self.end_fencing();
     }
 
-    /// What a new map has fenced is done: what we send from now on brings that map along.
+    /// Completes the fences in the new map: what is sent from now on carries that map's epoch.
     fn end_fencing(&mut self) {
         let Some(map) = &self.map else { return };
         for id in self.fencing.on_map(map) {
@@ -429,7 +429,7 @@ impl Client {
         }
     }
 
-    /// Pings the watches that have moved or want it.
+    /// Pings the watches that have moved or are due.
     fn look_at_watches(&mut self, now: Time) {
         let Some(map) = &self.map else { return };
         let fenced = map.is_fenced(Entity::Client(self.config.id), self.config.instance);
@@ -446,7 +446,7 @@ impl Client {
         );
     }
 
-    /// The group of an operation and, if somebody serves it, its interval and primary.
+    /// The PG of an operation.
     fn group(&self, operation: &Operation) -> Option<PgId> {
         let map = self.map.as_ref()?;
         match operation.group {
@@ -487,7 +487,7 @@ impl Client {
         };
         let op = self.in_flight.get_mut(&id).expect("just seen");
         if op.target != target {
-            // What the former one said.
+            // The former primary's reason no longer applies.
             op.blocked = None;
         }
         op.target = target;
@@ -580,10 +580,10 @@ impl Client {
                     payload,
                 };
                 self.finish(id, Ok(done));
-                // A watch just registered: where it is, and when to ping.
+                // Sets a newly registered watch's target and ping time.
                 self.look_at_watches(now);
             }
-            // An earlier attempt's failure: the later attempt may succeed, and only its answer
+            // A failure of an earlier attempt: the later attempt may succeed, and only its answer
             // counts.
             Some(failure) if reply.attempt != op.attempt && !mutant(Mutant::OldFailureTaken) => {
                 if !matches!(
@@ -594,18 +594,18 @@ impl Client {
                 }
             }
             Some(OpFailure::WrongTarget {}) if !mutant(Mutant::WrongTargetFinal) => {
-                // It was sent with an old map, or to one: the newer map will send it again; the
-                // timer if there is none.
+                // The client or the OSD had an old map: the newer map will cause a resend, or else
+                // the timer.
                 if epoch > self.epoch() {
                     self.subscribe(now);
                 }
                 self.come_again(now, id);
             }
-            // It wants to hear when this was first asked, and now we can say that.
+            // The OSD asks when the operation was first sent, and its clock is now known.
             Some(OpFailure::Undated { .. }) if !mutant(Mutant::UndatedFinal) => self.send(now, id),
             Some(_) if self.is_overtaken(id) => self.send(now, id),
-            // Other refusals depend on the object: an earlier attempt that is executed later finds
-            // it as this one did.
+            // Other refusals depend on the object: an earlier attempt that is executed later meets
+            // the same object.
             Some(failure) if op.attempt > 1 && op.is_write() && depends_on_the_moment(&failure) => {
                 self.finish(id, Err(Failure::Doubtful(failure)));
             }
@@ -613,8 +613,8 @@ impl Client {
         }
     }
 
-    /// Its OSD has no room for it, or does not serve its group although we know the same map. It is
-    /// asked again soon, and less and less often.
+    /// The OSD has no space for it, or does not serve its PG although both have the same map. It is
+    /// resent soon, with increasing delays.
     fn come_again(&mut self, now: Time, id: u64) {
         let op = self.in_flight.get_mut(&id).expect("the caller has seen it");
         op.refused = true;
@@ -624,9 +624,9 @@ impl Client {
         self.retries.entry(pg).or_insert(at.max(now));
     }
 
-    /// What a group refused goes to it again, and whatever went after the first of it, in order:
-    /// that one is refused or will be, as long as something before it is. Sent one by one, each
-    /// would find another that was not there again yet, for ever.
+    /// Resends, in order, what a PG refused and everything sent after the first refused operation:
+    /// each of those is or will be refused as long as an earlier one is missing. Resent one by one,
+    /// each would find another one missing, for ever.
     fn refused(&mut self, now: Time) -> BTreeSet<u64> {
         let due: Vec<PgId> = self
             .retries
@@ -655,10 +655,10 @@ impl Client {
         again
     }
 
-    /// Whether a failure comes too early: an earlier operation on the object was sent again since,
-    /// and happens after what failed. (Simulator, seed 118: a creation was refused for want of
-    /// room, the refusal came when it had been sent again, and it was executed; a removal behind it
-    /// had been answered meanwhile that there is no such object.)
+    /// Whether a failure is premature: an earlier operation on the object has been resent since,
+    /// and will be executed after the failed one. (Simulator, seed 118: a creation was refused for
+    /// lack of space; the refusal arrived after it had been resent, and it was executed. Meanwhile
+    /// a removal after it had been answered that the object does not exist.)
     fn is_overtaken(&self, id: u64) -> bool {
         if mutant(Mutant::OvertakenAnswerTaken) {
             return false;
@@ -670,10 +670,10 @@ impl Client {
             .any(|(_, earlier)| later(earlier) && earlier.is_write() && earlier.is_beside(op))
     }
 
-    /// An attempt of a write was refused for good after the write had been sent again. Reads behind
-    /// it were answered as if the write had failed, but its later attempt may still succeed.
-    /// Only refusals count: doubting reads behind every resent write starved clients that send
-    /// much at once (simulator, seed 5306).
+    /// A write was refused permanently after it had been resent. Reads after it were answered as if
+    /// the write had failed, but its later attempt may still succeed. Only refusals count:
+    /// distrusting reads after every resent write starved clients that send many operations at once
+    /// (simulator, seed 5306).
     fn doubt_reads_behind(&mut self, id: u64) {
         if mutant(Mutant::OvertakenReadTaken) {
             return;
@@ -721,11 +721,11 @@ impl Client {
         }
     }
 
-    /// Ends an operation that was never begun.
+    /// Completes an operation that was never sent.
     fn refuse(&mut self, why: OpFailure) -> OpId {
         let id = OpId(self.next);
         self.next += 1;
-        // It may have been a watch's registration.
+        // It may have been the registration of a watch.
         self.watches.on_finished(id, false);
         self.done.push(Completion {
             id,
@@ -734,7 +734,7 @@ impl Client {
         id
     }
 
-    /// Time passed. To be called at or after [`Role::next_deadline`].
+    /// Handles the passing of time. To be called at or after [`Role::next_deadline`].
     pub fn on_tick(&mut self, now: Time) {
         self.ticked = now;
         let mut again = self.refused(now);
@@ -760,8 +760,8 @@ impl Client {
     }
 }
 
-/// What operations end as goes to the service that began them
-/// ([`crate::ObjectCluster::completions`]); what they send comes out here.
+/// Completions go to the service that began the operations ([`crate::ObjectCluster::completions`]);
+/// messages are the role's outputs.
 impl Role for Client {
     fn on_turn(
         &mut self,
@@ -805,8 +805,8 @@ impl Role for Client {
     }
 }
 
-/// Whether a refusal says nothing of the object: room, time, the fence and the client's rights may
-/// have been others when the operation was first sent.
+/// Whether a refusal is independent of the object: space, time, the fence and the client's rights
+/// may have been different when the operation was first sent.
 const fn depends_on_the_moment(failure: &OpFailure) -> bool {
     matches!(
         failure,
@@ -835,8 +835,8 @@ fn serves(map: &ClusterMap, pg: PgId) -> Option<Target> {
     Some((pg, record.since, record.primary()?))
 }
 
-/// Who serves an object: `None` if there is no such pool, `Some(None)` if nobody does at the
-/// moment.
+/// The server of an object: `None` if there is no such pool, `Some(None)` if the PG has no primary
+/// at the moment.
 fn place(map: &ClusterMap, pool: PoolId, object: &ObjectId) -> Option<Option<Target>> {
     Some(serves(map, group_of(map, pool, object)?))
 }
@@ -854,12 +854,13 @@ impl ObjectCluster for Client {
             snaps,
             ..
         } = &operation;
-        // We slept: what was sent before goes again first. An OSD waits for what it turned away,
-        // but not for ever.
+        // The client slept: resend earlier operations first. An OSD waits for operations that it
+        // turned away, but not for ever.
         if now.since(self.ticked) > self.config.retry_interval * 2 && !self.in_flight.is_empty() {
             self.on_tick(now);
         }
-        // Before it may wait for room: the first that is taken alone would wait for ever.
+        // Checked before it may wait for space: an operation that is let through alone would wait
+        // for ever.
         let sendable = check_sendable(object, ops, snaps, payload);
         if let Err(why) = sendable.or_else(|why| {
             if mutant(Mutant::UnsendableTaken) {
@@ -877,7 +878,7 @@ impl ObjectCluster for Client {
         if !map.pools.contains_key(&operation.pool) {
             return Err(Refused::NoSuchPool);
         }
-        // One operation is always let through: the largest must be possible.
+        // One operation is always let through, so that the largest is possible.
         let few = self.in_flight.len() < self.config.ops_max || mutant(Mutant::OpsUnbounded);
         let room = few && self.bytes + bytes <= self.config.bytes_max;
         if !room && (!self.in_flight.is_empty() || mutant(Mutant::LargestRefused)) {
@@ -891,8 +892,8 @@ impl ObjectCluster for Client {
                 Err(why)
             }
         }) {
-            // An OSD could not tell which bytes are whose. A daemon's own client must not stop the
-            // daemon for a caller's mistake.
+            // An OSD could not assign the bytes to the parts. A daemon's own client must not stop
+            // the daemon because of a caller's mistake.
             return Ok(self.refuse(why));
         }
         let id = self.next;
@@ -918,7 +919,7 @@ impl ObjectCluster for Client {
 
     fn completions(&mut self, into: &mut Vec<Completion>) {
         into.append(&mut self.done);
-        // What has ended needs no earlier word any more.
+        // Early answers of completed operations are dropped.
         let spared = mutant(Mutant::AppliedAfterDone);
         self.acks
             .retain(|id| spared || self.in_flight.contains_key(&id.0));
@@ -940,7 +941,7 @@ impl ObjectCluster for Client {
         self.out.push(Output::SendMon {
             message: Message::Command(command),
         });
-        // It may be there already: a client that died without an answer asked for the same.
+        // The fence may already exist: a client that died before the answer requested the same.
         self.end_fencing();
         Ok(OpId(id))
     }
@@ -969,11 +970,11 @@ impl ObjectCluster for Client {
         object: ObjectId,
         timeout: Duration,
     ) -> Result<WatchId, Refused> {
-        // The registering operation's number is the cookie: used once in a client's life.
+        // The registering operation's number is the cookie: unique within a client instance.
         let cookie = self.next;
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
         let ops = vec![SubOp::Watch { cookie, timeout_ms }];
-        // Before it is sent: an answer may not overtake it.
+        // Recorded before it is sent, so that the answer cannot arrive first.
         self.watches
             .begin(now, cookie, pool, object.clone(), timeout);
         let begun = self.submit(

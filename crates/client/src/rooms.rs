@@ -1,31 +1,31 @@
-//! What still fits into pools, as the cluster said last, for services that show it to people.
+//! The remaining space of pools as last reported by the cluster, for services that display it.
 //!
 //! ```text
 //!  look ─▶ asked less than ROOM_AGE ago? ──no──▶ ask the monitors: one question for all pools
-//!              └─yes─▶ what is known; is_new, once that was answered or refused
+//!              └─yes─▶ what is known; is_new once the question was answered or refused
 //! ```
-//! Invariant: the cluster is asked once in [`ROOM_AGE`] at most, however often services look.
+//! Invariant: the cluster is asked at most once in [`ROOM_AGE`], however often services look.
 
 use nacre_types::{PoolId, Time};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What was said longer ago is asked for again when a service looks.
+/// Older reports are requested again when a service looks.
 pub const ROOM_AGE: Duration = Duration::from_secs(2);
 
-/// What still fits into a pool.
+/// The remaining space of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Bytes that can still be written, as the cluster said last. `None`: it has not said, or
-    /// there is no such pool.
+    /// Bytes that can still be written, as last reported. `None`: not reported yet, or there is no
+    /// such pool.
     pub free: Option<u64>,
-    /// It was asked for within [`ROOM_AGE`], or no newer one is to be had. Else a newer one may
-    /// come with a later turn.
+    /// Requested within [`ROOM_AGE`], or no newer report is available. Otherwise a newer one may
+    /// arrive in a later turn.
     pub is_new: bool,
 }
 impl Room {
-    /// No cluster says it.
+    /// For engines that do not report it.
     pub const UNKNOWN: Self = Self {
         free: None,
         is_new: true,
@@ -41,7 +41,8 @@ pub struct Rooms {
 }
 
 impl Rooms {
-    /// What fits into each pool, of the monitors' reply to `df`; `None`: it does not say that.
+    /// The remaining space of each pool, from the monitors' reply to `df`; `None`: the reply does
+    /// not contain it.
     #[must_use]
     pub fn of_df(reply: &Value) -> Option<BTreeMap<PoolId, u64>> {
         let of_pool = |pool: &Value| {
@@ -58,7 +59,7 @@ impl Rooms {
                 .collect(),
         )
     }
-    /// What is known of a pool, and whether the cluster is to be asked now.
+    /// What is known about a pool, and whether to ask the cluster now.
     pub fn look(&mut self, now: Time, pool: PoolId) -> (Room, bool) {
         let asks = self.asked.is_none_or(|asked| now.since(asked) >= ROOM_AGE);
         if asks {
@@ -72,7 +73,7 @@ impl Rooms {
             asks,
         )
     }
-    /// The cluster has said what fits into each pool; `None`: it says nothing.
+    /// Stores the reported space of each pool; `None`: the cluster does not report it.
     pub fn on_said(&mut self, said: Option<BTreeMap<PoolId, u64>>) {
         self.waits = false;
         if let Some(said) = said {

@@ -1,4 +1,4 @@
-//! A service on the substrate, and what makes it a role of our own engine (ADR 0006).
+//! A service on the object store, and how it becomes a role on Nacre's own engine (ADR 0006).
 //!
 //! ```text
 //!            ┌──────────────── Served ────────────────┐
@@ -6,20 +6,20 @@
 //!  mons  ◀──▶│ MetaClient  ◀─ Metadata ──────┤ Service │◀──▶ the service's own peers
 //!            └────────────────────────────────┴────────┘
 //! ```
-//! A service knows objects and metadata by their traits, and its peers by messages; of OSDs,
-//! monitors and maps it hears nothing. So the same service runs beside another engine's client.
+//! A service knows objects and metadata by their traits, and its peers by messages; it does not
+//! know OSDs, monitors or maps. So the same service also runs on another engine's client.
 //!
-//! A server is a client that listens: [`Entity::Client`]. Where a peer listens is the service's to
-//! know, from its metadata, and to tell its host ([`Output::Meet`]).
+//! A server is a client that listens: [`Entity::Client`]. The service finds the addresses of its
+//! peers in its metadata and tells them to its host ([`Output::Meet`]).
 //!
-//! A service whose instance was fenced goes on as a later one of the same client: it says so
-//! ([`Service::instance`]), and its objects' client becomes that instance after the turn. The host
-//! sees it ([`Served::instance`]), and opens new connections in that instance's name.
+//! A service whose instance was fenced continues as a later instance of the same client:
+//! [`Service::instance`] returns the new one, and its object client becomes that instance after the
+//! turn. The host notices ([`Served::instance`]) and opens new connections as that instance.
 //!
-//! Invariants: a service has a turn after all that its objects and metadata had to say has come,
-//! and another one while they have more; what it submits leaves with the turn. What an instance had
-//! in flight when it ended is told to the service as [`crate::Failure::Unknown`]; nothing of it is
-//! sent in the next one's name.
+//! Invariants: a service has a turn after the results of its objects and metadata have arrived, and
+//! another one while there are more; what it submits is sent in the same turn. Operations in flight
+//! when an instance ends are reported to the service as [`crate::Failure::Unknown`]; none of them
+//! is sent as the next instance.
 
 use crate::cluster::ObjectCluster;
 use crate::meta::MetaClient;
@@ -31,13 +31,13 @@ use nacre_wire::{ClusterMap, Message};
 
 /// A pure state machine that works on objects and metadata. See the module head.
 pub trait Service {
-    /// Takes inputs in order: messages and connections of peers, who are clients all, jobs that
-    /// have run, [`Input::Tick`], [`Input::Stopping`]. Takes what objects and metadata have to
-    /// say, begins more there, and adds what else is to be done to `out`.
+    /// Handles inputs in order: messages and connections of peers (all of them clients), finished
+    /// jobs, [`Input::Tick`], [`Input::Stopping`]. Takes the results of objects and metadata,
+    /// begins new requests there, and adds other actions to `out`.
     ///
     /// What is refused for the moment ([`crate::Refused::Busy`], [`crate::Refused::NotConnected`],
-    /// [`crate::Refused::NoSuchPool`] of a pool that exists: the map may be older) is tried again
-    /// in a later turn; there is one when something has ended or a map has come.
+    /// [`crate::Refused::NoSuchPool`] for a pool that exists, because the map may be older) is
+    /// retried in a later turn; there is one when something has ended or a map has arrived.
     fn on_turn(
         &mut self,
         now: Time,
@@ -47,23 +47,23 @@ pub trait Service {
         out: &mut Vec<Output>,
     );
 
-    /// When it next wants a turn; [`Time::MAX`]: not before something has come.
+    /// When it next wants a turn; [`Time::MAX`]: not before something arrives.
     fn next_deadline(&self) -> Time;
 
-    /// Whether callers of its own have left something for it: asked when its host wakes up.
+    /// Whether its own callers have left something for it: asked when its host wakes up.
     fn has_calls(&self) -> bool {
         false
     }
 
-    /// Whether it was told to stop and has something to say before it does: its host gives it turns
-    /// until then.
+    /// Whether it was told to stop and still has something to send: its host gives it turns until
+    /// then.
     fn is_leaving(&self) -> bool {
         false
     }
 
-    /// Which instance of its client it acts as: looked at after each turn. A larger one than before
-    /// ends the former one at the objects; requests about metadata and watches of it go on.
-    /// `None`: always the one that it was made as.
+    /// The instance of its client that it acts as; read after each turn. A larger one than before
+    /// ends the former one at the object store; its metadata requests and watches continue. `None`:
+    /// always the instance that it was created as.
     fn instance(&self) -> Option<Instance> {
         None
     }
@@ -101,12 +101,12 @@ pub struct Served<S> {
     pub service: S,
     client: Client,
     metadata: MetaClient,
-    /// What is the service's, of the turn's inputs.
+    /// The service's own inputs of the turn.
     own: Vec<Input>,
 }
 
 impl<S: Service> Served<S> {
-    /// A service that is this client of the cluster; asks for the map.
+    /// Makes a service a client of the cluster; asks for the map.
     #[must_use]
     pub fn new(service: S, config: ClientConfig, now: Time) -> Self {
         let metadata = MetaClient::new(config.instance);
@@ -118,14 +118,14 @@ impl<S: Service> Served<S> {
         }
     }
 
-    /// Which instance of the client this is, for handshakes. Once it is another one, connections
-    /// that were opened in the former one's name are to be closed.
+    /// The instance of the client, for handshakes. After it changes, connections opened as the
+    /// former one must be closed.
     #[must_use]
     pub const fn instance(&self) -> Instance {
         self.client.instance()
     }
 
-    /// Gives the substrate's inputs to the substrate's clients, and keeps the service's.
+    /// Passes the cluster's inputs to the internal clients, and collects the service's.
     fn sort(&mut self, now: Time, input: Input) {
         match input {
             Input::Message {
@@ -141,11 +141,11 @@ impl<S: Service> Served<S> {
             }
             Input::Gone(Entity::Mon(_)) => self.metadata.on_session_lost(),
             Input::Gone(Entity::Osd(osd)) => self.client.on_peer_reset(now, osd),
-            // They are in the map, and said to be down there.
+            // The map shows them as down.
             Input::Absent(Entity::Mon(_) | Entity::Osd(_)) => {}
             Input::Tick => {
                 self.metadata.on_tick(now);
-                // The tick may be the service's: each would ask for the map again.
+                // The tick may be for the service: the client must not ask for the map each time.
                 if self.client.next_deadline() <= now {
                     self.client.on_tick(now);
                 }
@@ -171,7 +171,7 @@ impl<S: Service> Served<S> {
         }
     }
 
-    /// Whether something ended as it was begun, after the service had taken what there was.
+    /// Whether something ended as soon as it was begun, after the service had taken its results.
     fn has_more(&self) -> bool {
         self.client.has_more() || self.metadata.has_more()
     }

@@ -1,22 +1,22 @@
-//! Writes that span objects (CHECKLIST CEPH-09): lock all, write under the locks, unlock.
+//! Writes that span objects (CHECKLIST CEPH-09): lock all objects, write under the locks, unlock.
 //!
 //! ```text
 //!  Locking ──all granted──▶ Writing ──all written──▶ Unlocking ──▶ Done
 //!     │ one object after the other, in order of     │ all at once, each with AssertLock in the same operation;
-//!     │ their names: no two writers wait in a ring  │ the last operation on each object also gives its lock back
-//!     ▼ held by another, refused                    ▼ a guard failed: somebody took a lock over
-//!  Unlocking what was granted ──▶ Failed: nothing written     Failed: these were written, those were not
+//!     │ their names: writers cannot deadlock        │ the last operation on each object also releases its lock
+//!     ▼ held by another, refused                    ▼ a guard failed: another client took a lock over
+//!  Unlocking granted locks ──▶ Failed: nothing written        Failed: these were written, those were not
 //! ```
-//! What it gives: while one writer is between its first and last lock, no other writer that follows
-//! the recipe writes any of the objects, and a writer that lost a lock writes nothing more to that
-//! object. What it does not give: all or nothing. A writer that dies in between leaves some objects
-//! written; its locks then run out, or are taken over once it is fenced, and whoever takes them
-//! over finds the objects as they are and repairs them. A lock makes its object where there is
-//! none, and giving it back does not remove it. Readers who must not see a half of it take the
-//! locks shared.
+//! What it guarantees: while one writer is between its first and last lock, no other writer that
+//! follows this protocol writes any of the objects, and a writer that lost a lock writes nothing
+//! more to that object. What it does not guarantee: atomicity. A writer that dies in between leaves
+//! some objects written. Its locks then expire, or are taken over once it is fenced, and the next
+//! holder finds the objects as they are and repairs them. A lock creates its object if it does not
+//! exist, and releasing the lock does not remove it. Readers that must not see a partial write take
+//! the locks shared.
 //!
-//! Round trips: one per object to lock, which the order needs, and one for all writes and unlocks
-//! together: the write and the unlock are one operation.
+//! Round trips: one per object to lock, because of the order, and one for all writes and unlocks
+//! together: write and unlock are one operation.
 
 use crate::cluster::{Completion, Failure, ObjectCluster, OpId, Operation, Refused};
 use crate::mutants::{Mutant, mutant};
@@ -26,14 +26,14 @@ use nacre_wire::msg::client::{OpFailure, SubOp};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What is to be done to one object.
+/// The change of one object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// Which object.
+    /// The object.
     pub object: ObjectId,
     /// Parts of the operation, without the guard; at most 62.
     pub ops: Vec<SubOp>,
-    /// Their data.
+    /// The parts' data.
     pub payload: Payload,
 }
 
@@ -42,26 +42,26 @@ pub struct Part {
 pub struct LockTerms {
     /// The lock's name on every object.
     pub name: Name,
-    /// This writer's cookie: another for each write that this client has under way.
+    /// This writer's cookie, different for each write that this client has in progress.
     pub cookie: u64,
-    /// A contender may take over from us when we are silent for so many milliseconds; 0 is only
-    /// when we are fenced.
+    /// A contender may take over from this writer when it is silent for this many milliseconds; 0:
+    /// only when it is fenced.
     pub lease_ms: u32,
-    /// For people who find the lock.
+    /// Human-readable description of the lock.
     pub description: String,
 }
 
-/// Why not everything was written.
+/// Why the write is incomplete.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpanningFailure {
-    /// Which object it failed at.
+    /// The object at which it failed.
     pub object: ObjectId,
-    /// Why. A guard is named by its place among the caller's own parts.
+    /// The reason. A guard is named by its index among the caller's own parts.
     pub why: Failure,
-    /// Objects that were written none the less. Where both lists are empty nothing was written;
-    /// objects that were not there may be now, empty: taking a lock makes its object.
+    /// Objects that were written nevertheless. If both lists are empty nothing was written; objects
+    /// that did not exist may exist now, empty, because taking a lock creates its object.
     pub written: Vec<ObjectId>,
-    /// Objects of which nobody knows: no answer came.
+    /// Objects whose outcome is unknown because no answer arrived.
     pub unknown: Vec<ObjectId>,
 }
 impl fmt::Display for SpanningFailure {
@@ -85,7 +85,7 @@ enum Phase {
     /// Takes the lock of the part with this index.
     Locking(usize),
     Writing,
-    /// Gives back what it holds, after a failure.
+    /// Releases the locks it holds, after a failure.
     Cleaning,
     Over,
 }
@@ -97,15 +97,15 @@ enum Asked {
     Unlock,
 }
 
-/// See the module head. The owner of the cluster passes on completions and calls [`Self::advance`]
-/// until it says how it ended.
+/// See the module head. The owner of the cluster passes completions on and calls [`Self::advance`]
+/// until it returns the outcome.
 #[derive(Debug)]
 pub struct SpanningWrite {
     pool: PoolId,
     terms: LockTerms,
     parts: Vec<Part>,
     phase: Phase,
-    /// Whether the lock of each part is held, as far as we know.
+    /// Whether the lock of each part is held, as far as is known.
     held: Vec<bool>,
     versions: BTreeMap<ObjectId, Version>,
     failure: Option<SpanningFailure>,
@@ -115,7 +115,7 @@ pub struct SpanningWrite {
 }
 
 impl SpanningWrite {
-    /// Nothing is sent yet.
+    /// Creates the write; nothing is sent yet.
     ///
     /// # Panics
     /// Without parts, or with an object named twice.
@@ -145,10 +145,11 @@ impl SpanningWrite {
         }
     }
 
-    /// Sends what is next; says how it ended when it has: the versions written, or why not.
+    /// Sends what is next; returns the outcome when there is one: the versions written, or the
+    /// failure.
     ///
-    /// A refusal for want of room ([`Refused::Busy`], [`Refused::NotConnected`]) is no failure:
-    /// call again after completions.
+    /// A temporary refusal ([`Refused::Busy`], [`Refused::NotConnected`]) is no failure: call again
+    /// after completions.
     pub fn advance(
         &mut self,
         now: Time,
@@ -229,7 +230,7 @@ impl SpanningWrite {
                     cookie,
                     shared_ok: false,
                 };
-                // A lock goes with its object.
+                // A lock is deleted with its object.
                 let deletes = ops.iter().any(|op| matches!(op, SubOp::Delete {}))
                     && !mutant(Mutant::DeletedIsUnlocked);
                 let unlock = (!deletes).then_some(unlock);
@@ -255,7 +256,7 @@ impl SpanningWrite {
         )
     }
 
-    /// Takes the completion if it is of this write; `false` if it is not.
+    /// Handles a completion if it belongs to this write; otherwise returns `false`.
     pub fn on_completion(&mut self, completion: &Completion) -> bool {
         let Some(asked) = self.asked.remove(&completion.id) else {
             return false;
@@ -276,7 +277,7 @@ impl SpanningWrite {
                 };
             }
             (Asked::Lock(part), Err(why)) => {
-                // Of unknown outcome, it may be held.
+                // With an unknown outcome, the lock may be held.
                 self.held[part] = why.may_have_happened() && !mutant(Mutant::PerhapsLockedKept);
                 self.fail(part, why.clone(), false);
             }
@@ -286,7 +287,7 @@ impl SpanningWrite {
                     .insert(self.parts[part].object.clone(), done.version);
             }
             (Asked::Write(part), Err(why)) => {
-                // The guard is the first part: if it failed, the lock is somebody else's.
+                // The guard is the first part: if it failed, another client has the lock.
                 let taken = matches!(why, Failure::Refused(OpFailure::Guard { index: 0 }));
                 self.held[part] &= !taken || mutant(Mutant::AnothersUnlocked);
                 let superseded = matches!(why, Failure::Refused(OpFailure::Superseded {}));
@@ -319,7 +320,7 @@ impl SpanningWrite {
         if unknown {
             failure.unknown.push(object);
         }
-        // What has not been sent need not be any more.
+        // Parts not sent yet need not be sent any more.
         self.to_send.clear();
     }
 }

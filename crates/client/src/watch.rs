@@ -1,4 +1,4 @@
-//! The client's watches: kept alive by pings, told of notifies, and never silent about one that was
+//! The client's watches: kept alive by pings, informed of notifies, and told whenever one was
 //! missed (CHECKLIST CEPH-09).
 //!
 //! ```text
@@ -7,14 +7,14 @@
 //!              ▼                                    ▼ unwatch
 //!            (gone)                               (gone)
 //! ```
-//! The primary removes the watch of whoever misses a notify before it answers the notifier, so the
-//! ping's answer is the truth: as long as it says that the watch is there, no notifier has heard
-//! that we missed anything. After [`WatchEvent::Lost`] the watcher reads what he watches anew and
-//! watches again, with a new watch.
+//! If a watcher misses a notify, the primary removes its watch before it answers the notifier. So
+//! the ping's answer is reliable: while it says that the watch exists, no notifier has been told
+//! that this client missed anything. After [`WatchEvent::Lost`] the watcher reads the watched
+//! object again and creates a new watch.
 //!
-//! A notify may come twice, after the primary changed or an acknowledgement was lost. What was
-//! acknowledged is acknowledged again by the role, with the same reply; the service sees each
-//! notify once, as long as the role remembers it: the last [`REMEMBERED`] of a watch.
+//! A notify may arrive twice, after the primary changed or an acknowledgement was lost. The role
+//! repeats an acknowledgement with the same reply; the service sees each notify once, as long as
+//! the role remembers it: the last [`REMEMBERED`] of a watch.
 
 use crate::cluster::{OpId, WatchError, WatchEvent, WatchId};
 use crate::mutants::{Mutant, mutant};
@@ -28,20 +28,20 @@ use nacre_wire::{Message, Payload};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Acknowledged notifies of a watch that are told from new ones.
+/// Acknowledged notifies per watch that are recognised when they are repeated.
 pub const REMEMBERED: usize = 64;
-/// Notifies of a watch that the service has not acknowledged; further ones are not taken: they will
-/// have been missed, and the watch is lost.
+/// Most notifies of a watch that the service has not acknowledged; further ones are dropped, count
+/// as missed, and the watch is lost.
 const UNACKNOWLEDGED_MAX: usize = 64;
 
-/// Where an object is served: group, interval, primary.
+/// Where an object is served: PG, interval, primary.
 pub type Target = (PgId, Epoch, OsdId);
 
 #[derive(Debug, PartialEq)]
 enum Stage {
-    /// Waits for the answer to its registration.
+    /// Waiting for the answer to its registration.
     Registering,
-    /// Recorded, as far as we know.
+    /// Registered, as far as is known.
     Active,
 }
 
@@ -52,17 +52,17 @@ struct Watch {
     timeout: Duration,
     stage: Stage,
     target: Option<Target>,
-    /// It was there then.
+    /// When the watch last existed for certain.
     confirmed: Time,
     pinged: Time,
-    /// Told to the service, and not acknowledged yet.
+    /// Reported to the service but not acknowledged yet.
     told: BTreeSet<RequestId>,
     /// Acknowledged, with the reply, oldest first.
     acknowledged: VecDeque<(RequestId, Bytes)>,
 }
 
 impl Watch {
-    /// Four pings in a timeout: three may be lost.
+    /// Four pings per timeout: three may be lost.
     fn due(&self) -> Time {
         self.pinged
             + if mutant(Mutant::PingedTooLate) {
@@ -83,7 +83,7 @@ pub struct Watches {
 }
 
 impl Watches {
-    /// None yet.
+    /// No watches yet.
     pub const fn new(client: ClientId, instance: Instance) -> Self {
         Self {
             client,
@@ -93,14 +93,14 @@ impl Watches {
         }
     }
 
-    /// The client goes on as a later instance: watches are of one.
+    /// The client continues as a later instance: watches belong to one instance.
     pub fn begin_again(&mut self, instance: Instance) {
         let all: Vec<u64> = self.watches.keys().copied().collect();
         all.into_iter().for_each(|cookie| self.lose(cookie));
         self.instance = instance;
     }
 
-    /// The operation that registers it has been submitted.
+    /// The operation that registers a watch has been submitted.
     pub fn begin(
         &mut self,
         now: Time,
@@ -123,19 +123,19 @@ impl Watches {
         self.watches.insert(cookie, watch);
     }
 
-    /// Where it is.
+    /// The watched object.
     pub fn place(&self, watch: WatchId) -> Option<(PoolId, ObjectId)> {
         self.watches
             .get(&watch.0)
             .map(|watch| (watch.pool, watch.object.clone()))
     }
 
-    /// The service does not want it any more.
+    /// The service ends the watch.
     pub fn end(&mut self, watch: WatchId) {
         self.watches.remove(&watch.0);
     }
 
-    /// When it was last known to be there.
+    /// When the watch last existed for certain.
     pub fn confirmed(&self, watch: WatchId) -> Option<Time> {
         let watch = self
             .watches
@@ -144,11 +144,11 @@ impl Watches {
         Some(watch.confirmed)
     }
 
-    /// An operation ended: it may have registered a watch.
+    /// An operation ended; it may have registered a watch.
     pub fn on_finished(&mut self, id: OpId, good: bool) {
         match self.watches.get_mut(&id.0) {
             Some(watch) if good => watch.stage = Stage::Active,
-            // Its completion says why; what is recorded none the less, silence ends.
+            // Its completion has the reason; if the watch was recorded nevertheless, it times out.
             Some(_) => {
                 self.watches.remove(&id.0);
             }
@@ -156,7 +156,7 @@ impl Watches {
         }
     }
 
-    /// What the service has to hear.
+    /// Takes the events for the service.
     pub fn take_events(&mut self, into: &mut Vec<WatchEvent>) {
         into.append(&mut self.events);
     }
@@ -170,8 +170,8 @@ impl Watches {
         active.map(Watch::due).min().unwrap_or(Time::MAX)
     }
 
-    /// Looks where all are served now, and pings those that have moved or whose ping is due.
-    /// `fenced`: this life of the client is over.
+    /// Updates where all watched objects are served, and pings watches that have moved or are due.
+    /// `fenced`: this client instance has ended.
     pub fn look(
         &mut self,
         now: Time,
@@ -214,14 +214,14 @@ impl Watches {
         }
     }
 
-    /// The connection to an OSD broke: what is there may have moved, or not have been heard.
+    /// The connection to an OSD broke: its watches may have moved, or a ping may be lost.
     pub fn on_peer_reset(&mut self, osd: OsdId) {
         for watch in self
             .watches
             .values_mut()
             .filter(|watch| watch.target.is_some_and(|(_, _, at)| at == osd))
         {
-            // Whoever looks next finds that it has moved.
+            // The next look finds that it has moved.
             watch.target = None;
         }
     }
@@ -242,7 +242,7 @@ impl Watches {
         }
     }
 
-    /// Whether a watch is there.
+    /// Handles the answer to a ping.
     pub fn on_pong(&mut self, pong: &WatchPong) {
         if (pong.watcher.client, pong.watcher.instance) != (self.client, self.instance) {
             return;
@@ -250,7 +250,7 @@ impl Watches {
         let Some(watch) = self.watches.get_mut(&pong.watcher.cookie) else {
             return;
         };
-        // Before its registration is answered, the next ping after that will say.
+        // Before its registration is answered, wait for the next ping after that.
         match (&watch.stage, pong.alive) {
             (Stage::Active, true) if mutant(Mutant::OldPongConfirms) => {
                 watch.confirmed = watch.pinged
@@ -264,8 +264,8 @@ impl Watches {
         }
     }
 
-    /// Somebody notifies. Returns what is to be sent to the OSD at once, if it was acknowledged
-    /// before.
+    /// Handles a notify. Returns a message to send to the OSD at once if the notify was
+    /// acknowledged before.
     pub fn on_notify(&mut self, message: WatchNotify, payload: Payload) -> Option<Message> {
         let WatchNotify {
             pg,
@@ -297,8 +297,8 @@ impl Watches {
         None
     }
 
-    /// The service has a notify. Returns what is to be sent to whoever serves the object now; if
-    /// nobody does, the notify will come again.
+    /// The service acknowledges a notify. Returns the message for the object's current primary;
+    /// without a primary, the notify will be repeated.
     pub fn ack(
         &mut self,
         id: WatchId,

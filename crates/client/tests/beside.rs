@@ -1,4 +1,4 @@
-//! A service beside another engine's client: the test is that engine.
+//! A service on another engine's client: the test is that engine.
 #![allow(
     clippy::disallowed_types,
     reason = "engines can be sent to another thread"
@@ -15,15 +15,15 @@ use nacre_wire::msg::meta::{MetaCall, MetaSpan};
 use nacre_wire::msg::replication::Ping;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What the engine is told, and what it has to say.
+/// Records the engine's inputs, and holds its outputs.
 #[derive(Default)]
 struct World {
-    /// Said by its threads, and not listened to.
+    /// Results of its threads, not taken yet.
     heard: u64,
     done: Vec<Completion>,
     ended: u64,
     instance: Instance,
-    /// What is submitted ends at once.
+    /// Operations end as soon as they are submitted.
     at_once: bool,
     next: u64,
     said: Vec<String>,
@@ -154,8 +154,8 @@ fn turn(role: &mut Placed<Noting>, input: Option<Input>) -> Vec<Output> {
     out
 }
 
-/// A service has a turn after its engine has said something, with that, and hears no one but
-/// clients.
+/// After its engine has produced something, a service has a turn that includes it; only clients are
+/// accepted as peers.
 pub fn what_an_engine_says_is_there_in_the_turn_for_which_it_wakes() {
     let (mut role, fake) = placed(Noting::default());
     assert!(!role.has_calls() && !role.has_monitors() && role.next_deadline() == Time(100));
@@ -183,7 +183,7 @@ pub fn what_an_engine_says_is_there_in_the_turn_for_which_it_wakes() {
     );
 }
 
-/// Nothing else would wake it.
+/// Nothing else would cause a turn.
 pub fn what_ends_as_it_is_begun_beside_has_a_turn_of_its_own() {
     let (mut role, fake) = placed(Noting {
         submits: true,
@@ -197,7 +197,8 @@ pub fn what_ends_as_it_is_begun_beside_has_a_turn_of_its_own() {
     assert_eq!(role.service().turns, [(0, 0), (1, 1)]);
 }
 
-/// The engine goes on as the instance that the service says, once; what was in flight is told.
+/// The engine continues as the instance that the service names, once; operations in flight are
+/// reported.
 pub fn an_engine_goes_on_as_a_later_instance() {
     let (mut role, fake) = placed(Noting {
         instance: Some(Instance(2)),

@@ -1,4 +1,4 @@
-//! Ending another client's life.
+//! Fencing another client.
 
 use crate::rig::Rig;
 use nacre_client::{Failure, ObjectCluster, OpId, Refused};
@@ -26,8 +26,7 @@ fn fenced(instance: u64) -> Change {
     }
 }
 
-/// The answer says that the monitors know; only with the map does what is sent bring the fence
-/// along.
+/// The answer says that the monitors know; only with the map do later messages carry the fence.
 pub fn a_fence_ends_with_the_map_that_has_it() {
     let mut rig = Rig::new();
     let id = fence(&mut rig);
@@ -50,12 +49,12 @@ pub fn a_fence_ends_with_the_map_that_has_it() {
         "its OSD has to know this map first"
     );
     assert_ne!(request.fence, Epoch::NONE);
-    // That of who died before it heard of the end.
+    // The request of a client that died before it was answered.
     let again = fence(&mut rig);
     assert_eq!(rig.ended(), [(again, true)], "it is there");
 }
 
-/// Commands are lost with their session; a fence that comes twice is one.
+/// Commands are lost with their session; repeating a fence has no further effect.
 pub fn a_fence_is_asked_for_until_it_is_there_or_refused() {
     let mut rig = Rig::new();
     let id = fence(&mut rig);
@@ -110,7 +109,7 @@ pub fn fences_under_way_are_bounded() {
     );
 }
 
-/// A server says something with the map that fences the one whose place its client takes.
+/// A server sends messages under the map that fences its predecessor.
 pub fn what_rests_on_a_map_says_so() {
     let mut rig = Rig::new();
     let later = Epoch(rig.map.epoch.0 + 5);

@@ -1,4 +1,4 @@
-//! The client's role, told by its tests what others would say. One binary; a module per part.
+//! Tests of the client's role; the tests play its peers. One binary; a module per part.
 #![allow(missing_docs, reason = "tests")]
 
 mod beside;
@@ -11,7 +11,7 @@ mod services;
 mod spanning;
 mod watches;
 
-/// Stories are functions: `mutants.rs` runs them too, where the harness does not.
+/// Stories are functions, because `mutants.rs` also runs them without the test harness.
 macro_rules! tests {
     ($($part:ident: $($story:ident),+;)+) => {
         $($(#[test] fn $story() { $part::$story(); })+)+

@@ -1,4 +1,4 @@
-//! Service metadata as a client sees it, told by the test what monitors would say.
+//! The client of service metadata; the test plays the monitors.
 
 use nacre_client::{MetaClient, MetaDone, MetaFailure, MetaId, MetaWatchId, WatchNews};
 use nacre_types::{Entity, Instance, MonId, Name, Time};
@@ -45,7 +45,7 @@ fn seen(client: &mut MetaClient) -> Vec<u64> {
         .collect()
 }
 
-// Went red when `retain` was left out, and when a gap was taken.
+// Fails when `retain` is left out, and when a gap is accepted.
 pub fn a_watch_goes_on_after_the_last_revision_seen_and_takes_nothing_twice() {
     let mut client = MetaClient::new(Instance(1));
     client.watch(
@@ -67,7 +67,7 @@ pub fn a_watch_goes_on_after_the_last_revision_seen_and_takes_nothing_twice() {
         &sent(&mut client)[..],
         [Message::MetaWatch(MetaWatch { from: 7, .. })]
     ));
-    // The former monitor's last words, then the new one's first.
+    // The former monitor's last messages, then the new one's first.
     client.on_message(Time(2), MON, &events(6, 7, &[7]));
     client.on_message(Time(2), MON, &events(6, 8, &[7, 8]));
     assert_eq!(seen(&mut client), [5, 6, 7, 8]);
@@ -79,8 +79,8 @@ pub fn a_watch_goes_on_after_the_last_revision_seen_and_takes_nothing_twice() {
     ));
 }
 
-/// F42: a key of 2,060 bytes took 30 s and was told as "no monitor has answered". A watch of such a
-/// prefix ended every session with the monitors, for as long as the client lived.
+/// F42: a key of 2,060 bytes took 30 s and was reported as "no monitor has answered". A watch of
+/// such a prefix ended every session with the monitors, as long as the client existed.
 pub fn what_no_monitor_could_read_is_refused_before_it_is_sent() {
     let mut client = MetaClient::new(Instance(1));
     client.on_session(Time(1));
@@ -141,7 +141,7 @@ pub fn what_no_monitor_could_read_is_refused_before_it_is_sent() {
     assert_eq!(sent(&mut client).len(), 1, "the one that can be read");
 }
 
-/// Read at revision 4, watched from 5: the change at 5 is the first that is told.
+/// Read at revision 4, watched from 5: the change at 5 is the first one reported.
 pub fn a_watch_from_a_revision_tells_that_revision() {
     let mut client = MetaClient::new(Instance(1));
     client.on_session(Time(1));
@@ -261,7 +261,7 @@ pub fn a_lost_session_is_sent_nothing() {
     );
 }
 
-/// Two requests are to wait, each for a while of its own.
+/// Two requests have to wait, each for its own time.
 pub fn each_request_is_sent_again_when_it_may_be() {
     let mut client = MetaClient::new(Instance(1));
     client.on_session(Time(0));
@@ -287,8 +287,8 @@ pub fn each_request_is_sent_again_when_it_may_be() {
     }
 }
 
-/// A monitor forgets what is below the mark: a request that is open would be carried out again when
-/// it is sent again.
+/// A monitor forgets what is below the mark: an open request below it would be executed again when
+/// it is resent.
 pub fn the_mark_is_the_first_request_without_an_answer() {
     let mut client = MetaClient::new(Instance(1));
     client.on_session(Time(0));
@@ -306,7 +306,8 @@ pub fn the_mark_is_the_first_request_without_an_answer() {
     assert_eq!(requests(&mut client)[0].answered_below, ids[2]);
 }
 
-/// Monitors tell a client that they have forgotten from a new one by what it knew when it asked.
+/// Monitors distinguish a forgotten client from a new one by the revision that it knew when it
+/// asked.
 pub fn a_request_says_what_its_client_has_seen() {
     let mut client = MetaClient::new(Instance(1));
     client.on_session(Time(0));
@@ -327,9 +328,9 @@ pub fn a_request_says_what_its_client_has_seen() {
     assert_eq!(requests(&mut client)[0].known, 9);
 }
 
-/// A monitor that has forgotten a client judges by the revision in a request whether it may have
-/// been carried out before. A client that had heard of newer revisions said the newest one when it
-/// asked again. It was taken for a new client, and its transaction was carried out twice.
+/// A monitor that has forgotten a client decides by the revision in a request whether it may have
+/// been executed before. A client that had received newer revisions sent the newest one in its
+/// resend. It was taken for a new client, and its transaction was executed twice.
 pub fn what_is_sent_again_says_what_was_known_when_it_was_first_asked() {
     let mut client = MetaClient::new(Instance(1));
     client.on_session(Time(0));
@@ -421,7 +422,7 @@ pub fn an_answer_for_another_instance_is_not_ours() {
     ));
 }
 
-/// Whoever gives up hears what the monitors said last; until then "nobody leads" is no answer.
+/// A caller that gives up gets the monitors' last reply; until then "no leader" is not an answer.
 pub fn no_majority_is_not_an_answer() {
     let mut client = MetaClient::new(Instance(1));
     client.on_session(Time(0));
@@ -489,8 +490,7 @@ pub fn a_watch_that_ends_says_so_once_and_one_that_is_cancelled_says_nothing() {
     assert!(sent(&mut client).is_empty(), "neither is asked for again");
 }
 
-/// (Planted by a stranger: the first was kept.) Who gives up hears the last reason why it was not
-/// answered.
+/// (Planted by a reviewer: the first reason was kept.) A caller that gives up gets the last reason.
 pub fn who_gives_up_hears_what_was_said_last() {
     let mut client = MetaClient::new(Instance(1));
     client.on_session(Time(0));
@@ -521,7 +521,7 @@ pub fn who_gives_up_hears_what_was_said_last() {
     assert_eq!(done[0].result, Err(MetaFailure::Unknown(Some(unavailable))));
 }
 
-/// (Planted by a stranger.) That nothing happened is a word, too: a watch goes on behind it.
+/// (Planted by a reviewer.) A report of no events counts, too: a watch continues after it.
 pub fn a_watch_goes_on_behind_what_it_was_told_of_nothing() {
     let mut client = MetaClient::new(Instance(1));
     client.on_session(Time(1));

@@ -1,6 +1,5 @@
-//! Every planted bug of a client is caught by its story. Run by `./x mutants`, with the feature
-//! `mutants`; one at a time, since the switch is
-//! one for all.
+//! Every planted bug of a client is detected by its story. Run by `./x mutants` with the feature
+//! `mutants`; one at a time, since there is one switch per process.
 #![allow(
     missing_docs,
     dead_code,

@@ -1,4 +1,4 @@
-//! Operations on objects: what is sent, to whom, when again, and what ends them.
+//! Operations on objects: what is sent, where to, when it is resent, and what completes it.
 
 use super::rig::{Rig, config};
 use bytes::Bytes;
@@ -19,8 +19,8 @@ use nacre_wire::msg::monitor::{MapDeltas, MapFull, Refused as Refusal};
 use nacre_wire::{Message, Wire};
 use std::time::Duration;
 
-/// The first attempt may be refused by an OSD that the second one never met; what has happened, has
-/// happened with any attempt.
+/// The first attempt may be refused by an OSD that the second one never reached; a success of any
+/// attempt is final.
 pub fn a_failure_counts_for_the_last_attempt_only_and_success_for_any() {
     let mut rig = Rig::new();
     let (first, second) = (rig.submit(), rig.submit());
@@ -80,9 +80,9 @@ pub fn an_answer_for_another_client_or_instance_is_not_ours() {
     assert_eq!(rig.ended(), [(id, true)]);
 }
 
-/// Simulator, seed 118: a creation found no room; when that was heard the timer had sent it again,
-/// and it was executed. What came behind it was younger, had not been sent again, and was answered
-/// that there is no such object.
+/// Simulator, seed 118: a creation found no space; before the refusal arrived, the timer had resent
+/// it, and it was executed. A later operation had not been resent and was answered that the object
+/// does not exist.
 pub fn what_was_there_before_an_earlier_operation_is_no_answer() {
     let mut rig = Rig::new();
     let (create, created) = rig.submit_to("a", SubOp::Create { exclusive: true });
@@ -112,7 +112,7 @@ pub fn what_was_there_before_an_earlier_operation_is_no_answer() {
     rig.answer(&deleted_again, None, vec![]);
     rig.answer(&seen_again, Some(OpFailure::NotFound {}), vec![]);
     assert_eq!(rig.ended(), [(create, true), (delete, true), (stat, false)]);
-    // What has changed the object has happened, whenever that was.
+    // A successful change is final, whichever attempt it answers.
     let (first, _) = rig.submit_to("a", SubOp::Create { exclusive: false });
     rig.now = rig.now + config().retry_interval / 2;
     let (second, written) = rig.submit_to("a", SubOp::Truncate { size: 0 });
@@ -122,11 +122,11 @@ pub fn what_was_there_before_an_earlier_operation_is_no_answer() {
     assert_eq!(rig.ended(), [(second, true), (first, true)]);
 }
 
-/// Simulator, seed 1704: a member executed an append and lost power. The append was sent again and
-/// refused for want of room, and executed later from what the first member had kept. Its client had
-/// been told that it had no effect. A refusal for a reason that does not depend on the object says
-/// nothing of earlier sendings. (The same where it was fenced, or lost its rights, in between: a
-/// write was there whose client had been told that it is not.)
+/// Simulator, seed 1704: a member executed an append and lost power. The append was resent and
+/// refused for lack of space, and executed later from what the first member had kept. Its client
+/// had been told that it had no effect. A refusal for a reason that does not depend on the object
+/// says nothing about earlier sendings. (Likewise if the client was fenced or lost its rights in
+/// between: a write existed although its client had been told otherwise.)
 pub fn a_refusal_for_want_of_room_says_nothing_of_what_was_sent_before() {
     for (failure, doubtful) in [
         (OpFailure::Full {}, true),
@@ -150,7 +150,7 @@ pub fn a_refusal_for_want_of_room_says_nothing_of_what_was_sent_before() {
             };
             assert_eq!(ended.pop().expect("it ended").result, Err(expected));
         }
-        // What reads has no effect.
+        // An operation that only reads has no effect.
         let (id, _) = rig.submit_to("b", SubOp::Stat {});
         let sent = rig.request_after(config().retry_interval);
         rig.answer(&sent, Some(OpFailure::Expired {}), vec![]);
@@ -158,8 +158,8 @@ pub fn a_refusal_for_want_of_room_says_nothing_of_what_was_sent_before() {
     }
 }
 
-/// The same with a read, which is not refused: it finds the object as it was, because the first
-/// sending of the write before it was refused (simulator, seed 118).
+/// The same with a read, which is not refused: it finds the old object, because the first sending
+/// of the write before it was refused (simulator, seed 118).
 pub fn what_a_read_found_before_an_earlier_operation_is_no_answer() {
     let mut rig = Rig::new();
     let (write, written) = rig.submit_to("a", SubOp::Truncate { size: 9 });
@@ -188,8 +188,7 @@ pub fn what_a_read_found_before_an_earlier_operation_is_no_answer() {
     );
     rig.answer(&seen_again, None, vec![]);
     assert_eq!(rig.ended(), [(first, true)]);
-    // An operation that is only late keeps nobody waiting: its first sending may be carried out
-    // yet.
+    // An operation that is merely late delays no other: its first sending may still be executed.
     let (write, _) = rig.submit_to("a", SubOp::Truncate { size: 9 });
     rig.now = rig.now + config().retry_interval / 2;
     let (read, seen) = rig.submit_to("a", SubOp::Stat {});
@@ -199,8 +198,8 @@ pub fn what_a_read_found_before_an_earlier_operation_is_no_answer() {
     assert_eq!(rig.ended(), [(read, true), (write, true)]);
 }
 
-/// Operations on one object are carried out in the order in which they come: whatever makes the
-/// client send them again keeps it.
+/// Operations on one object are executed in order of arrival: whatever the reason for resending,
+/// the order is kept.
 pub fn what_is_sent_again_goes_in_order_to_whoever_serves_now() {
     let mut rig = Rig::new();
     let ids: Vec<u64> = (0..3).map(|_| rig.submit().0).collect();
@@ -216,8 +215,8 @@ pub fn what_is_sent_again_goes_in_order_to_whoever_serves_now() {
     assert_eq!(rig.requests(), [], "another one's did");
     rig.commit(Change::Flags { flags: 1 });
     assert_eq!(rig.requests(), [], "nothing moved");
-    // The primary of a new interval knows nothing of what the last one has not carried out, also
-    // where it is the same OSD.
+    // The primary of a new interval does not have what was not executed in the last one, even if it
+    // is the same OSD.
     rig.commit(Change::OsdDown {
         osd: replica,
         instance: Instance(1),
@@ -245,7 +244,7 @@ pub fn what_is_sent_again_goes_in_order_to_whoever_serves_now() {
     assert_eq!(rig.requests(), all(replica), "a new primary");
 }
 
-/// While nobody serves the group nothing is sent; the map that names somebody sends it.
+/// Without a primary for the PG nothing is sent; the map that names one causes the sending.
 pub fn what_nobody_serves_waits_for_the_map() {
     let mut rig = Rig::new();
     for osd in 0..2 {
@@ -297,8 +296,8 @@ pub fn a_removed_pool_ends_its_operations() {
     );
 }
 
-/// What is below the mark an OSD forgets: an operation that is not answered yet would be refused
-/// when it is sent again, and one without end be remembered.
+/// An OSD forgets what is below the mark: an unanswered operation below it would be refused when
+/// resent, and without a mark operations would be remembered for ever.
 pub fn the_mark_is_the_first_operation_without_an_answer() {
     let mut rig = Rig::new();
     let (first, second) = (rig.submit(), rig.submit());
@@ -356,10 +355,10 @@ pub fn an_osd_that_does_not_serve_it_ends_nothing_and_makes_the_client_ask_for_t
     );
 }
 
-/// (Reading.) What an OSD had no room for came again two seconds after it had been sent, each
-/// operation for itself. Whatever a client sends behind one that was refused is refused, too, until
-/// that one is there: with two operations in flight there always was one that was not, and every
-/// operation took two seconds and more as long as the client went on, though there was room again.
+/// (Found by reading.) An operation that an OSD had no space for was resent two seconds later, each
+/// operation separately. Everything sent after a refused operation is refused too until that one
+/// has arrived. With two operations in flight there was always one missing, and every operation
+/// took at least two seconds as long as the client continued, although there was space again.
 pub fn what_a_group_refuses_goes_to_it_again_with_all_that_went_after_it() {
     let mut rig = Rig::new();
     let sent = ["a", "b", "c", "d"].map(|object| rig.submit_to(object, SubOp::Stat {}).1);
@@ -375,7 +374,7 @@ pub fn what_a_group_refuses_goes_to_it_again_with_all_that_went_after_it() {
             .map(|(_, number)| number)
             .collect::<Vec<u64>>()
     };
-    // The last one is refused as well: its answer is still on its way.
+    // The last one is refused too: its answer is still in flight.
     refuse(&mut rig, &sent[1]);
     refuse(&mut rig, &sent[2]);
     assert_eq!(
@@ -384,10 +383,10 @@ pub fn what_a_group_refuses_goes_to_it_again_with_all_that_went_after_it() {
     );
     assert_eq!(after(&mut rig, 199), [0_u64; 0]);
     assert_eq!(after(&mut rig, 1), behind, "not what went before it");
-    // The answer that was on its way says nothing any more.
+    // The answer that was in flight no longer matters.
     refuse(&mut rig, &sent[3]);
     assert_eq!(after(&mut rig, 600), [0_u64; 0]);
-    // It was sent long ago; then more and more seldom, but as often as anything that has no answer.
+    // Sent long ago; then less and less often, but as often as any unanswered operation.
     let mut again = sent[1].clone();
     for pause in [100, 800, 1600, 2000].into_iter().chain([2000; 40]) {
         again.attempt += 1;
@@ -400,8 +399,8 @@ pub fn what_a_group_refuses_goes_to_it_again_with_all_that_went_after_it() {
     }
 }
 
-/// An OSD awaits what it turned away for a while only: a client that slept, and heard of no refusal
-/// yet, would overtake itself.
+/// An OSD waits for what it turned away only for a while: a client that slept and has not seen a
+/// refusal yet would overtake itself.
 pub fn who_slept_sends_what_was_before_first() {
     let mut rig = Rig::new();
     let first = rig.submit();
@@ -418,8 +417,8 @@ pub fn who_slept_sends_what_was_before_first() {
     assert_eq!(rig.requests(), [(rig.primary(), third.0)]);
 }
 
-/// A group that has forgotten clients executes what is certainly newer than they are: a date that
-/// is too late would have something executed twice.
+/// A PG that has forgotten clients executes what is certainly newer than they are: a date that is
+/// too late would cause a second execution.
 pub fn an_osd_that_asks_is_told_when_it_was_first_asked_never_later() {
     let mut rig = Rig::new();
     let id = rig.submit();
@@ -444,14 +443,14 @@ pub fn an_osd_that_asks_is_told_when_it_was_first_asked_never_later() {
         "a second before, and drift"
     );
     assert_eq!(rig.ended(), []);
-    // What was begun after the clock was heard: less drift.
+    // Begun after the clock was read: less drift.
     rig.now = rig.now + second;
     rig.submit();
     assert_eq!(
         rig.request().dated.reading,
         now.reading + (second - drift).as_nanos() as u64
     );
-    // Sent again, it was first asked then as before; a reading that is too old says nothing.
+    // When resent, it has the same first date as before; a reading that is too old is not used.
     rig.role.on_peer_reset(rig.now, rig.primary());
     assert!(matches!(&rig.sent()[0].1, Message::OpRequest(same, _) if same.dated == again.dated));
     rig.now = rig.now + second * 10;
@@ -467,8 +466,8 @@ pub fn an_osd_that_asks_is_told_when_it_was_first_asked_never_later() {
     );
 }
 
-/// An early answer is for the caller's impatience: the operation is not done, is sent again, and
-/// ends once.
+/// An early answer only informs the caller: the operation is not complete, is still resent, and
+/// completes once.
 pub fn an_early_answer_is_told_once_and_ends_nothing() {
     let mut rig = Rig::new();
     let (first, second) = (rig.submit(), rig.submit());
@@ -498,7 +497,7 @@ pub fn an_early_answer_is_told_once_and_ends_nothing() {
     assert_eq!(acks(&mut rig), []);
     rig.role.on_peer_reset(rig.now, rig.primary());
     assert_eq!(rig.requests().len(), 2, "it may be lost with its primary");
-    // Applied and durable before anybody asked.
+    // Applied and durable before the results were taken.
     rig.tell(applied(second));
     let mut of_second = request.clone();
     (of_second.request.sequence, of_second.attempt) = (second.0, 2);
@@ -545,7 +544,7 @@ pub fn what_is_in_flight_is_bounded_and_the_largest_goes_alone() {
     submit(&mut rig, 39_000).expect("60 and 39");
 }
 
-/// Entries of maps weighed nothing: 1,024 operations of 16 MiB each were taken.
+/// Map entries counted as zero bytes: 1,024 operations of 16 MiB each were accepted.
 pub fn what_is_carried_beside_data_is_bounded_too() {
     let mut rig = Rig::with(ClientConfig {
         bytes_max: 1 << 20,
@@ -563,8 +562,8 @@ pub fn what_is_carried_beside_data_is_bounded_too() {
     assert_eq!(rig.role.submit(rig.now, operation), Err(Refused::Busy));
 }
 
-/// An OSD could not tell which bytes are whose; a daemon's own client must not stop its daemon for
-/// a caller's mistake.
+/// An OSD could not assign the bytes to the parts; a daemon's own client must not stop its daemon
+/// because of a caller's mistake.
 pub fn lengths_that_do_not_fit_the_data_end_it_at_once() {
     let mut rig = Rig::new();
     let payload = vec![Bytes::from_static(b"four")];
@@ -577,9 +576,10 @@ pub fn lengths_that_do_not_fit_the_data_end_it_at_once() {
     assert_ne!(rig.submit(), id);
 }
 
-/// A class call whose method had a name of 3,000 bytes was sent. The OSD could not read it and
-/// closed the connection, every 2 s until the caller gave up; all else that the client had in
-/// flight there broke off as often. A lock, a watch and 64 MiB of omap values ended no better.
+/// A class call with a method name of 3,000 bytes was sent. The OSD could not decode it and closed
+/// the connection, every 2 s until the caller gave up; everything else that the client had in
+/// flight there was interrupted as often. A lock, a watch and 64 MiB of omap values had the same
+/// effect.
 pub fn what_no_osd_could_read_is_refused_before_it_is_sent() {
     let mut rig = Rig::new();
     let long = || Name::copy(&[b'x'; Name::LEN_MAX + 1]);
@@ -672,7 +672,7 @@ pub fn what_no_osd_could_read_is_refused_before_it_is_sent() {
         );
         assert_eq!((*of, sent, rig.role.in_flight()), (id, 0, 0), "{what}");
     }
-    // Also a client that has not heard of any monitor says so at once.
+    // A client that has not connected to any monitor yet reports it at once, too.
     let mut alone = Client::new(config(), rig.now);
     let object = ObjectId {
         name: long(),
@@ -694,7 +694,8 @@ pub fn what_no_osd_could_read_is_refused_before_it_is_sent() {
     assert_eq!(ended.len(), 1);
 }
 
-/// What was never sent takes no room: a caller's mistakes would add up until everything is refused.
+/// Operations that were never sent take no space: otherwise callers' mistakes would add up until
+/// everything is refused.
 pub fn what_ends_at_once_takes_no_room() {
     let mut rig = Rig::with(ClientConfig {
         bytes_max: 100,
@@ -720,7 +721,7 @@ pub fn the_host_is_asked_to_come_back_while_something_is_in_flight() {
     let request = rig.request();
     let retry = config().retry_interval;
     let begun = rig.now;
-    // The host comes when it is asked, not sooner.
+    // The host calls when it is asked to, not sooner.
     while rig.requests().is_empty() {
         let due = rig.role.next_deadline();
         assert!(due > rig.now && due <= rig.now + retry, "{due:?}");
@@ -738,7 +739,8 @@ pub fn the_host_is_asked_to_come_back_while_something_is_in_flight() {
     );
 }
 
-/// Monitors tell of changes one by one: they move what is under way as a whole map does.
+/// Monitors also report changes one by one: these redirect operations in flight like a whole map
+/// does.
 pub fn a_change_of_the_map_moves_what_is_under_way() {
     let mut rig = Rig::new();
     rig.submit();
@@ -764,7 +766,7 @@ pub fn a_change_of_the_map_moves_what_is_under_way() {
     assert_eq!(rig.requests(), [(rig.primary(), 1)]);
 }
 
-/// The map is asked for on each new session, and when something is late; not by a client that waits
+/// The map is requested on each new session, and when something is late; not by a client that waits
 /// for nothing.
 pub fn the_map_is_asked_for_when_there_is_reason_to() {
     let mut rig = Rig::new();
@@ -778,9 +780,9 @@ pub fn the_map_is_asked_for_when_there_is_reason_to() {
     assert_eq!(rig.others(), ["map"]);
 }
 
-/// A failure is final where nothing before it was sent again, though an earlier operation has no
-/// answer yet. An earlier one that writes in any of its parts, and was sent again, may still change
-/// what the failure is about.
+/// A failure is final if nothing before it was resent, even if an earlier operation has no answer
+/// yet. An earlier operation that writes in any of its parts and was resent may still change what
+/// caused the failure.
 pub fn a_failure_waits_only_for_writes_that_were_sent_again() {
     for again in [false, true] {
         let mut rig = Rig::new();
@@ -839,7 +841,7 @@ pub fn maps_go_forward_only_and_of_one_history() {
     );
     assert_eq!(rig.role.epoch(), newest, "an older one is not taken");
     rig.others();
-    // Somebody knows a newer one; asked twice in a row it would only come twice.
+    // A peer has a newer map; asking twice in a row would only deliver it twice.
     rig.now = rig.now + Duration::from_millis(60);
     for _ in 0..2 {
         let nobodys = Message::OpApplied(OpApplied {
@@ -915,7 +917,7 @@ pub fn who_gives_up_hears_that_nobody_knows() {
     );
 }
 
-/// An OSD that has not heard of the fence must wait for it before it acts for the new holder.
+/// An OSD that does not know the fence must wait for it before it acts for the new holder.
 pub fn what_is_sent_after_a_grant_carries_its_fence() {
     let mut rig = Rig::new();
     let op = |ops| Operation {
@@ -956,8 +958,8 @@ pub fn what_is_sent_after_a_grant_carries_its_fence() {
     assert_eq!(rig.request().fence, Epoch(40), "never less");
 }
 
-/// Every attempt says the same: what an operation preserves is decided when it is submitted, not
-/// when it is sent.
+/// Every attempt is the same: what an operation preserves is decided when it is submitted, not when
+/// it is sent.
 pub fn an_operation_carries_its_own_snapshot_context_with_every_attempt() {
     let mut rig = Rig::new();
     let snaps = SnapContext {
@@ -986,9 +988,9 @@ pub fn an_operation_carries_its_own_snapshot_context_with_every_attempt() {
     assert_eq!(rig.request().snaps, SnapContext::default());
 }
 
-/// An OSD was started again, and asked when an operation had first been sent by its new clock. Its
-/// client went on with the old one, was asked again and again, and the operation hung until the old
-/// reading had become useless.
+/// An OSD was restarted and asked when an operation had first been sent, by its new clock. Its
+/// client continued to use the old clock, was asked again and again, and the operation hung until
+/// the old reading had become useless.
 pub fn an_osd_that_was_started_again_is_told_by_its_new_clock() {
     let mut rig = Rig::new();
     rig.submit();
@@ -1003,8 +1005,8 @@ pub fn an_osd_that_was_started_again_is_told_by_its_new_clock() {
     assert_eq!(rig.request().dated.process, 6);
 }
 
-/// What an OSD said of an operation that it held up was shown as the word of the one that the
-/// operation had gone to since: people looked for the cause at the wrong daemon.
+/// One OSD's reason for a delay was displayed as that of the OSD to which the operation had been
+/// sent since: operators looked for the cause at the wrong daemon.
 pub fn what_held_an_operation_up_elsewhere_is_not_why_it_waits_now() {
     let mut rig = Rig::new();
     rig.submit();
@@ -1032,8 +1034,8 @@ pub fn what_held_an_operation_up_elsewhere_is_not_why_it_waits_now() {
     );
 }
 
-/// (Planted by a stranger: it was reckoned from the last sending.) An operation is sent again every
-/// two seconds, and has waited all the while.
+/// (Planted by a reviewer: it was measured from the last sending.) An operation is resent every two
+/// seconds, and its wait includes all of that time.
 pub fn what_waits_has_waited_since_it_was_submitted() {
     let mut rig = Rig::new();
     let begun = rig.now;
@@ -1062,7 +1064,7 @@ pub fn what_waits_has_waited_since_it_was_submitted() {
     );
 }
 
-/// (Planted by a stranger.) Objects were modified in January 1970.
+/// (Planted by a reviewer.) Objects were modified in January 1970.
 pub fn a_request_says_what_time_it_is() {
     let mut rig = Rig::with(ClientConfig {
         unix_ms_at_zero: 1_700_000_000_000,

@@ -1,4 +1,4 @@
-//! A client's role, and a test that says what OSDs and monitors would.
+//! A client's role with a test that plays the OSDs and monitors.
 
 use bytes::Bytes;
 use nacre_client::{
@@ -26,7 +26,7 @@ rule replicated { id 0 type replicated min_size 1 max_size 10 step take default 
 pub const ME: ClientId = ClientId(7);
 pub const TIMEOUT: Duration = Duration::from_secs(4);
 
-/// A role, and the map as the monitors have it.
+/// A role, and the monitors' map.
 pub struct Rig {
     pub role: Client,
     pub map: ClusterMap,
@@ -82,7 +82,7 @@ impl Rig {
         self.role
             .on_message(self.now, Entity::Mon(MonId(0)), self.map.epoch, message);
     }
-    /// What it has asked monitors to do since.
+    /// Commands for the monitors since the last call.
     pub fn commands(&mut self) -> Vec<Command> {
         let mut out = Vec::new();
         self.role.take_outputs(&mut out);
@@ -94,7 +94,7 @@ impl Rig {
         };
         out.into_iter().filter_map(command).collect()
     }
-    /// A monitor answers one of them.
+    /// A monitor's answer to one of them.
     pub fn reply(&mut self, token: u64, error: Option<&str>, reply: &str) {
         let reply = CommandReply {
             token,
@@ -127,7 +127,7 @@ impl Rig {
             message,
         );
     }
-    /// What is sent to OSDs.
+    /// Messages for OSDs.
     pub fn sent(&mut self) -> Vec<(OsdId, Message)> {
         let mut out = Vec::new();
         self.role.take_outputs(&mut out);
@@ -141,20 +141,20 @@ impl Rig {
         };
         out.into_iter().filter_map(to_osd).collect()
     }
-    /// The only thing that is sent to OSDs.
+    /// The only message for OSDs.
     pub fn request(&mut self) -> OpRequest {
         match &self.sent()[..] {
             [(_, Message::OpRequest(request, _))] => request.clone(),
             other => panic!("{other:?}"),
         }
     }
-    /// Time passes; what is sent again after it.
+    /// Lets time pass; returns what is resent then.
     pub fn request_after(&mut self, wait: Duration) -> OpRequest {
         self.now = self.now + wait;
         self.role.on_tick(self.now);
         self.request()
     }
-    /// Everything that is sent to OSDs: whom, and which operation.
+    /// All requests to OSDs: the OSD and the operation.
     pub fn requests(&mut self) -> Vec<(OsdId, u64)> {
         let of = |(to, message)| match message {
             Message::OpRequest(request, _) => (to, request.request.sequence),
@@ -174,7 +174,7 @@ impl Rig {
         let operation = self.operation(vec![SubOp::Stat {}]);
         self.role.submit(self.now, operation).expect("taken")
     }
-    /// An operation on an object, and how it was sent.
+    /// Submits an operation on an object; returns how it was sent.
     pub fn submit_to(&mut self, object: &str, op: SubOp) -> (OpId, OpRequest) {
         let operation = Operation {
             object: ObjectId::named(object),
@@ -183,7 +183,7 @@ impl Rig {
         let id = self.role.submit(self.now, operation).expect("taken");
         (id, self.request())
     }
-    /// Time passes until nothing that was sent counts as under way any more.
+    /// Lets time pass until everything sent counts as unanswered.
     pub fn wait_for_retry(&mut self) {
         self.now = self.now + config().retry_interval;
         self.role.on_tick(self.now);
@@ -200,7 +200,7 @@ impl Rig {
             .map(|one| (one.id, one.result.is_ok()))
             .collect()
     }
-    /// What is done beside sending to OSDs: "map" for asking for the map.
+    /// Outputs other than messages to OSDs: "map" for a request of the map.
     pub fn others(&mut self) -> Vec<String> {
         let mut out = Vec::new();
         self.role.take_outputs(&mut out);
@@ -244,7 +244,7 @@ impl Rig {
         );
         (watch, request)
     }
-    /// A watch whose registration was answered; with its first ping taken.
+    /// A watch whose registration was answered, with its first ping taken.
     pub fn watching() -> (Self, WatchId) {
         let mut rig = Self::new();
         let (watch, request) = rig.begin();
@@ -252,7 +252,7 @@ impl Rig {
         assert_eq!(rig.pings(), [rig.primary()]);
         (rig, watch)
     }
-    /// To whom pings go.
+    /// The OSDs that pings are sent to.
     pub fn pings(&mut self) -> Vec<OsdId> {
         let ping =
             |(to, message)| matches!(message, Message::WatchPing(WatchPing { .. })).then_some(to);

@@ -1,4 +1,4 @@
-//! What still fits into pools.
+//! The remaining space of pools.
 
 use crate::rig::Rig;
 use nacre_client::{ObjectCluster, ROOM_AGE, Room};

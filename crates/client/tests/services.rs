@@ -1,4 +1,4 @@
-//! A service as a role: the test says what OSDs, monitors and the service's peers would.
+//! A service as a role: the test plays OSDs, monitors and the service's peers.
 
 use crate::rig::{ME, Rig, config};
 use nacre_client::{
@@ -17,7 +17,7 @@ use std::time::Duration;
 const MON: Entity = Entity::Mon(MonId(0));
 const PEER: Entity = Entity::Client(ClientId(3));
 
-/// Notes what it hears, turn by turn, and does what it was told to.
+/// Records its inputs, turn by turn, and performs prepared actions.
 #[derive(Default)]
 struct Noting {
     turns: Vec<Vec<String>>,
@@ -156,7 +156,7 @@ fn range(key: Name) -> MetaCall {
     }
 }
 
-/// What is the service's comes to it in order and in one turn; what is the substrate's does not.
+/// The service gets its own inputs in order and in one turn, and none of the cluster's.
 pub fn a_service_hears_its_peers_and_nothing_of_the_substrate() {
     let mut host = Host::connected();
     let ping = |from| message(from, Message::Ping(Ping { stamp: 1 }));
@@ -186,8 +186,8 @@ pub fn a_service_hears_its_peers_and_nothing_of_the_substrate() {
     );
 }
 
-/// An answer and what follows from it are one turn: the operation begins, ends, and its end is
-/// there.
+/// An answer and its consequences share one turn: the operation begins, ends, and its end is
+/// reported.
 pub fn what_objects_and_metadata_say_is_there_in_the_turn_in_which_it_came() {
     let mut host = Host::connected();
     host.role.service.operation = Some(stat());
@@ -259,7 +259,7 @@ pub fn what_objects_and_metadata_say_is_there_in_the_turn_in_which_it_came() {
     assert_eq!(host.turns(), [["object true", "meta true", "watch 1: 1"]]);
 }
 
-/// Without a map nothing can begin; the map is a turn, and then it does.
+/// Without a map nothing can begin; the map causes a turn, and then it does.
 pub fn what_is_refused_for_want_of_a_map_begins_when_there_is_one() {
     let mut host = Host::new();
     host.role.service.operation = Some(stat());
@@ -283,8 +283,8 @@ pub fn what_is_refused_for_want_of_a_map_begins_when_there_is_one() {
     assert_eq!(host.role.epoch(), Rig::new().map.epoch);
 }
 
-/// A request that no monitor could read ends as it is begun, after its service has had its turn: it
-/// waited for the end until something else came.
+/// A request that no monitor can decode ends as soon as it is begun, after its service has had its
+/// turn. It used to wait until something else arrived.
 pub fn what_ends_as_it_is_begun_is_told_in_a_turn_of_its_own() {
     let mut host = Host::connected();
     host.role.service.call = Some(range(Name::copy(&vec![b'x'; Name::LEN_MAX + 1])));
@@ -299,8 +299,8 @@ pub fn what_ends_as_it_is_begun_is_told_in_a_turn_of_its_own() {
     assert_eq!(host.role.next_deadline(), Time::MAX);
 }
 
-/// The earliest deadline of the three counts. (Found by the host's test.) A service that has many
-/// of them made its client ask for the map in each.
+/// The earliest of the three deadlines counts. (Found by the host's test.) A service with many
+/// deadlines made its client ask for the map at each of them.
 pub fn the_services_deadlines_are_no_ones_else() {
     let mut host = Host::new();
     host.turn([]);
@@ -347,8 +347,8 @@ pub fn the_services_deadlines_are_no_ones_else() {
     );
 }
 
-/// It was fenced, and goes on as the next instance: whatever it had begun has an end, its objects
-/// know it by its new instance, and an answer to the former one is none to it.
+/// After a fence it continues as the next instance: everything begun has an end, its object client
+/// uses the new instance, and answers to the former one are ignored.
 pub fn a_service_goes_on_as_a_later_instance() {
     let requests = |out: Vec<Output>| {
         let request = |output| match output {
@@ -368,7 +368,7 @@ pub fn a_service_goes_on_as_a_later_instance() {
     let [(osd, first)] = &sent[..] else {
         panic!("{sent:?}")
     };
-    // Begun in the turn in which it says so: it is not sent, in no one's name.
+    // Begun in the turn that changes the instance: it is not sent at all.
     host.role.service.operation = Some(stat());
     host.role.service.instance = Some(Instance(2));
     let out = host.turn([]);
@@ -428,7 +428,7 @@ pub fn a_service_goes_on_as_a_later_instance() {
     host.turn([reply(first.request), reply(stale)]);
     host.turn([reply(next.request)]);
     assert_eq!(host.turns(), [vec![], vec!["object true".to_owned()]]);
-    // Monitors do not fence: what they are asked is asked again over the next session.
+    // Monitors do not fence: unanswered requests are resent over the next session.
     let out = host.turn([Input::Gone(MON), Input::MonSession]);
     assert!(
         out.iter().any(|output| matches!(

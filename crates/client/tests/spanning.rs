@@ -80,7 +80,7 @@ impl Rig {
             assert!(self.ended.replace(ended).is_none(), "it ends once");
         }
     }
-    /// What is in flight: object, and what its operation begins and ends with.
+    /// Operations in flight: the object, and the operation's first and last part.
     fn flying(&self) -> Vec<(String, &'static str)> {
         let kind = |ops: &[SubOp]| match ops {
             [SubOp::Lock { .. }] => "lock",
@@ -243,7 +243,7 @@ pub fn want_of_room_is_no_failure_and_a_deleted_object_takes_its_lock_along() {
     assert!(rig.ended.take().expect("it has ended").is_ok());
 }
 
-/// An operation that nobody remembers may have been carried out.
+/// An operation whose outcome was forgotten may have been executed.
 pub fn what_nobody_remembers_may_have_happened() {
     let mut rig = Rig::abc();
     rig.lock_all();
@@ -263,8 +263,8 @@ pub fn what_nobody_remembers_may_have_happened() {
     );
 }
 
-/// Damage that is found when an operation is sent again does not say what became of it at first: it
-/// was taken for no effect here.
+/// Corruption found when an operation is resent does not tell what happened to the first sending;
+/// it used to be reported as no effect.
 pub fn what_met_damage_may_have_happened() {
     let corrupt = || Err(Failure::Refused(OpFailure::Corrupt { offset: 0 }));
     let mut rig = Rig::abc();
@@ -287,8 +287,8 @@ pub fn what_met_damage_may_have_happened() {
     );
 }
 
-/// Only the first part that failed could be named as of unknown outcome: the write then said that
-/// nothing had been written, though another part may have been.
+/// Only the first failed part could be reported with unknown outcome: the write then claimed that
+/// nothing had been written, although another part may have been.
 pub fn every_part_that_may_have_happened_is_named() {
     let mut rig = Rig::abc();
     rig.lock_all();
@@ -305,8 +305,8 @@ pub fn every_part_that_may_have_happened_is_named() {
     );
 }
 
-/// The caller's own guards fail too. Only the first is the lock's: after another one the lock is
-/// ours still, and without a lease nothing but a fence would free it.
+/// The caller's own guards fail too. Only the first guard is the lock's: after another one fails
+/// the lock is still held, and without a lease only a fence would free it.
 pub fn a_guard_of_the_caller_that_fails_leaves_no_lock_behind() {
     let mut rig = Rig::abc();
     rig.lock_all();
@@ -315,14 +315,14 @@ pub fn a_guard_of_the_caller_that_fails_leaves_no_lock_behind() {
     rig.answer("c", Ok(5));
     assert_eq!(rig.flying(), [("a".to_owned(), "unlock")]);
     rig.answer("a", Ok(6));
-    // The lock's guard stood before the caller's own parts.
+    // The lock's guard came before the caller's own parts.
     assert_eq!(
         rig.failure().why,
         Failure::Refused(OpFailure::Guard { index: 0 })
     );
 }
 
-/// What is not sent yet when a part fails is not sent any more.
+/// Parts not sent when another part fails are not sent any more.
 pub fn nothing_more_is_written_after_a_failure() {
     let mut rig = Rig::abc();
     rig.answer("a", Ok(1));
@@ -355,7 +355,7 @@ pub fn nothing_more_is_written_after_a_failure() {
     );
 }
 
-/// A pool that is removed meanwhile ends the write: nobody is left to answer.
+/// Removing a pool ends the write, because no OSD is left to answer.
 pub fn a_removed_pool_ends_it() {
     let mut rig = Rig::abc();
     rig.answer("a", Ok(1));
@@ -364,7 +364,8 @@ pub fn a_removed_pool_ends_it() {
     assert_eq!(rig.failure().why, Failure::NoSuchPool);
 }
 
-/// (Planted by a stranger.) Where a part may have happened it is not said that nothing was written.
+/// (Planted by a reviewer.) If a part may have been written, the write does not claim that nothing
+/// was.
 pub fn what_may_have_happened_is_not_nothing() {
     let mut rig = Rig::abc();
     rig.lock_all();
@@ -386,8 +387,8 @@ pub fn what_may_have_happened_is_not_nothing() {
     );
 }
 
-/// (Planted by a stranger: it failed as if there were no such pool.) Begun before there is a map,
-/// it waits for one.
+/// (Planted by a reviewer: it failed as if there were no such pool.) A write begun before there is
+/// a map waits for one.
 pub fn without_a_map_it_waits() {
     let mut fresh = nacre_client::Client::new(
         nacre_client::ClientConfig::new(nacre_types::ClientId(7)),

@@ -54,8 +54,8 @@ pub fn a_registration_that_fails_leaves_no_watch_and_one_under_way_is_not_lost()
     assert!(rig.events().is_empty() && rig.role.unwatch(rig.now, watch) == Ok(None));
 }
 
-/// The watch of an object whose name no OSD could read was refused by none: the OSD closed the
-/// connection, again with each attempt to register it.
+/// The watch of an object whose name no OSD could decode was not refused: the OSD closed the
+/// connection at each attempt to register it.
 pub fn a_watch_that_no_osd_could_read_is_refused_and_leaves_nothing() {
     let mut rig = Rig::new();
     let object = ObjectId {
@@ -74,7 +74,7 @@ pub fn a_watch_that_no_osd_could_read_is_refused_and_leaves_nothing() {
 }
 
 /// The primary repeats a notify until it is acknowledged; acknowledgements are lost, and a new
-/// primary asks anew.
+/// primary repeats it, too.
 pub fn a_repeated_notify_is_told_once_and_acknowledged_as_often_as_it_comes() {
     let (mut rig, watch) = Rig::watching();
     let notify = rig.notify(watch, 1);
@@ -146,8 +146,8 @@ pub fn an_ended_watch_says_nothing_more() {
     assert!(rig.events().is_empty());
 }
 
-/// The removal of a watch may be refused for want of room. The caller is told that the watch goes
-/// on: so it must.
+/// The removal of a watch may be refused for lack of space. The caller is told that the watch
+/// continues, so it must.
 pub fn a_watch_whose_removal_is_refused_goes_on() {
     let mut rig = Rig::with(ClientConfig {
         ops_max: 1,
@@ -175,8 +175,8 @@ pub fn a_watch_whose_removal_is_refused_goes_on() {
     );
 }
 
-/// The host comes back for the watch that is due first, and a broken connection to another OSD
-/// means nothing to either.
+/// The host calls for the watch that is due first; a broken connection to another OSD does not
+/// affect either.
 pub fn the_first_of_several_pings_says_when() {
     let (mut rig, _) = Rig::watching();
     let long = TIMEOUT * 10;
@@ -192,8 +192,8 @@ pub fn the_first_of_several_pings_says_when() {
     assert!(rig.pings().is_empty());
 }
 
-/// How long a watcher was blind is reckoned from when the watch was certainly there: an answer
-/// speaks for its own ping, not for a later one.
+/// The time in which a watcher may have missed something starts when the watch last existed for
+/// certain: an answer confirms its own ping, not a later one.
 pub fn a_lost_watch_says_until_when_it_was_certainly_there() {
     let (mut rig, watch) = Rig::watching();
     let begun = rig.now;
@@ -217,8 +217,8 @@ pub fn a_lost_watch_says_until_when_it_was_certainly_there() {
     );
 }
 
-/// What a service does not acknowledge is not kept without end: those beyond the bound count as
-/// missed, and the primary removes the watch.
+/// Unacknowledged notifies are bounded: those beyond the bound count as missed, and the primary
+/// removes the watch.
 pub fn notifies_that_are_not_acknowledged_are_bounded() {
     let (mut rig, watch) = Rig::watching();
     for number in 1..=100 {
@@ -227,7 +227,7 @@ pub fn notifies_that_are_not_acknowledged_are_bounded() {
     assert_eq!(rig.events().len(), 64);
 }
 
-/// A notify for another instance of this client is not for this one.
+/// A notify for another instance of this client is ignored.
 pub fn a_notify_and_a_pong_for_another_instance_are_not_heard() {
     let (mut rig, watch) = Rig::watching();
     let watcher = WatcherId {
@@ -258,8 +258,8 @@ pub fn a_notify_and_a_pong_for_another_instance_are_not_heard() {
     assert!(rig.events().is_empty());
 }
 
-/// (Planted by a stranger.) Whose registration was given up was told that it failed: it hears
-/// nothing, and is not kept alive.
+/// (Planted by a reviewer.) The caller that gave up a registration was told that it failed: it gets
+/// no events, and the watch is not kept alive.
 pub fn a_registration_that_is_given_up_leaves_no_watch() {
     let mut rig = Rig::new();
     let (watch, request) = rig.begin();
@@ -271,8 +271,8 @@ pub fn a_registration_that_is_given_up_leaves_no_watch() {
     assert_eq!(rig.role.unwatch(rig.now, watch), Ok(None), "there is none");
 }
 
-/// (Planted by a stranger: the newest was forgotten.) The primary repeats the newest until it has
-/// heard.
+/// (Planted by a reviewer: the newest was forgotten.) The primary repeats the newest notify until
+/// it has the acknowledgement.
 pub fn of_what_was_acknowledged_the_newest_is_remembered() {
     let (mut rig, watch) = Rig::watching();
     for number in 1..=66 {
@@ -288,8 +288,8 @@ pub fn of_what_was_acknowledged_the_newest_is_remembered() {
     }
 }
 
-/// (Planted by a stranger: it was forgotten.) What is acknowledged while nobody serves is not told
-/// again.
+/// (Planted by a reviewer: it was forgotten.) A notify acknowledged while there is no primary is
+/// not reported again.
 pub fn what_is_acknowledged_while_nobody_serves_is_not_told_again() {
     let (mut rig, watch) = Rig::watching();
     let notify = rig.notify(watch, 1);

@@ -1,4 +1,4 @@
-//! What a case works with.
+//! The environment of a case.
 
 use bytes::Bytes;
 use nacre_client::{Capabilities, Completion, Done, Driven, Failure, OpId, Operation, Refused};
@@ -8,10 +8,10 @@ use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Nothing is waited for longer than this.
+/// Maximum time to wait for anything.
 pub const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// A cluster, a pool, and names for objects that nobody else uses.
+/// A cluster, a pool, and object names used by no other case.
 pub struct Bench<'m> {
     driven: Box<dyn Driven>,
     make: &'m dyn Fn() -> Box<dyn Driven>,
@@ -22,7 +22,7 @@ pub struct Bench<'m> {
 }
 
 impl<'m> Bench<'m> {
-    /// For a case.
+    /// Creates it for a case.
     pub fn new(
         driven: Box<dyn Driven>,
         make: &'m dyn Fn() -> Box<dyn Driven>,
@@ -55,7 +55,7 @@ impl<'m> Bench<'m> {
             ended: BTreeMap::new(),
         }
     }
-    /// What the implementation says it can do.
+    /// The capabilities that the implementation reports.
     pub fn capabilities(&mut self) -> Capabilities {
         self.driven.objects().capabilities()
     }
@@ -63,7 +63,7 @@ impl<'m> Bench<'m> {
     pub fn driven(&mut self) -> &mut dyn Driven {
         &mut *self.driven
     }
-    /// What this case's names begin with.
+    /// Prefix of this case's object names.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix
@@ -74,7 +74,7 @@ impl<'m> Bench<'m> {
         ObjectId::named(&format!("{}-{name}", self.prefix))
     }
 
-    /// Begins an operation, waiting for room.
+    /// Begins an operation; waits while the client is at its limits.
     pub fn begin(&mut self, object: &ObjectId, ops: Vec<SubOp>, data: &[u8]) -> OpId {
         let payload = if data.is_empty() {
             Payload::new()
@@ -89,7 +89,7 @@ impl<'m> Bench<'m> {
             ..Operation::default()
         })
     }
-    /// The same of any operation.
+    /// The same for any operation.
     pub fn begin_operation(&mut self, operation: Operation) -> OpId {
         let begun = Instant::now();
         loop {
@@ -104,7 +104,7 @@ impl<'m> Bench<'m> {
             assert!(begun.elapsed() < WAIT_MAX, "it was never taken");
         }
     }
-    /// Turns the client once.
+    /// Runs one turn of the client.
     pub fn turn(&mut self) {
         self.driven.turn(Duration::from_millis(20));
         self.collect();
@@ -131,7 +131,7 @@ impl<'m> Bench<'m> {
             self.driven.turn(Duration::from_millis(20));
         }
     }
-    /// Waits for whichever ends next.
+    /// Waits for the operation that ends next.
     pub fn end_any(&mut self) -> (OpId, Result<Done, Failure>) {
         let begun = Instant::now();
         loop {
@@ -142,10 +142,10 @@ impl<'m> Bench<'m> {
             self.turn();
         }
     }
-    /// An operation, from beginning to end.
+    /// Runs an operation to its end.
     ///
     /// # Errors
-    /// As it ended.
+    /// The failure of the operation.
     pub fn run(
         &mut self,
         object: &ObjectId,
@@ -155,14 +155,14 @@ impl<'m> Bench<'m> {
         let id = self.begin(object, ops, data);
         self.end(id)
     }
-    /// One that must succeed.
+    /// Runs one that must succeed.
     pub fn ok(&mut self, object: &ObjectId, ops: Vec<SubOp>, data: &[u8]) -> Done {
         match self.run(object, ops.clone(), data) {
             Ok(done) => done,
             Err(failed) => panic!("{ops:?} failed: {failed:?}"),
         }
     }
-    /// One that must be refused.
+    /// Runs one that must be refused.
     pub fn refused(&mut self, object: &ObjectId, ops: Vec<SubOp>, data: &[u8]) -> OpFailure {
         match self.run(object, ops.clone(), data) {
             Err(Failure::Refused(why)) => why,
@@ -243,7 +243,7 @@ impl<'m> Bench<'m> {
     }
 }
 
-/// Bytes that tell places and seeds apart.
+/// Bytes that differ by position and seed.
 #[must_use]
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

@@ -7,9 +7,9 @@
 //!  crates/rados/tests  Ceph ──────────────┘
 //! ```
 //!
-//! A case says which capabilities it needs. Where an implementation has not got them, the case's
-//! other half runs: it must refuse, with a word on why, and nothing may have happened. Cases wait
-//! no longer than [`bench::WAIT_MAX`] for anything, and judge no times.
+//! A case declares the capabilities it needs. If an implementation lacks them, the other half of
+//! the case runs: the implementation must refuse with a reason, and nothing may have changed. Cases
+//! wait at most [`bench::WAIT_MAX`] for anything, and do not judge times.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "waits are bounded by the clock")]
 
@@ -23,28 +23,28 @@ use nacre_client::{Capabilities, Driven};
 use nacre_types::PoolId;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// One thing that every implementation must do, or say that it cannot.
+/// One behaviour that every implementation must have, or refuse.
 pub struct Case {
-    /// In words.
+    /// Description.
     pub name: &'static str,
-    /// What it takes.
+    /// Whether the capabilities suffice.
     pub needs: fn(&Capabilities) -> bool,
-    /// With that.
+    /// Runs with them.
     pub with: fn(&mut Bench<'_>),
-    /// Without.
+    /// Runs without them.
     pub without: Option<fn(&mut Bench<'_>)>,
 }
 
-/// All cases, in an order that begins with the simple.
+/// All cases, simple ones first.
 #[must_use]
 pub fn cases() -> Vec<Case> {
     cases::all()
 }
 
-/// Runs all cases on a pool whose objects are theirs.
+/// Runs all cases on a pool reserved for them.
 ///
 /// # Panics
-/// When one fails, after all have run; with the names of those that did.
+/// When a case fails, after all have run; with the names of the failed ones.
 pub fn run(make: &dyn Fn() -> Box<dyn Driven>, pool: PoolId) {
     let wanted = std::env::var("NACRE_CONFORMANCE").unwrap_or_default();
     let mut failed = Vec::new();

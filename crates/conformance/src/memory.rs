@@ -1,9 +1,9 @@
-//! Objects of pools in memory: what services and commands are tried on where objects are not the
-//! question.
+//! Objects of pools in memory: used to test services and commands where the object store itself is
+//! not under test.
 //!
-//! It evaluates as every engine does (`nacre_object::memory`), so it finds no fault in that. The
-//! cases of this crate are what does: they say in literal values what an operation returns and
-//! leaves.
+//! It uses the same evaluator as every engine (`nacre_object::memory`), so it cannot find a fault
+//! in that. The cases of this crate can: they state the results and effects of operations as
+//! literal values.
 
 use nacre_client::{Done, Failure, Operation};
 pub use nacre_object::memory::Object;
@@ -19,18 +19,18 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Does all parts of an operation, or none.
+    /// Executes all parts of an operation, or none.
     ///
     /// # Errors
-    /// As the cluster would refuse it.
+    /// The refusal that the cluster would give.
     ///
     /// # Panics
-    /// If it is about more than one object, but for copies.
+    /// If it concerns more than one object, except for copies.
     pub fn perform(&mut self, operation: &Operation) -> Result<Done, Failure> {
         self.perform_where(operation, false)
     }
 
-    /// The same; `full`: where there is no room for more.
+    /// The same; `full`: the cluster has no free space.
     ///
     /// # Errors
     /// As [`Self::perform`].

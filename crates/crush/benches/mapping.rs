@@ -1,11 +1,11 @@
-//! What a mapping costs (CEPH-E8b): one JSON line per tree. Target: 10 µs at 10,000 devices.
+//! The cost of a mapping (CEPH-E8b): one JSON line per tree. Target: 10 µs at 10,000 devices.
 #![allow(clippy::disallowed_methods)] // measuring needs a clock; nothing here decides anything
 
 use nacre_crush::{CrushMap, Reweights, Scratch, text};
 use std::fmt::Write;
 use std::time::Instant;
 
-/// Racks of hosts of devices, `straw2` throughout, three copies on three hosts.
+/// Racks of hosts of devices, `straw2` throughout, three replicas on three hosts.
 fn tree(racks: u32, hosts: u32, devices: u32) -> String {
     let mut out = String::from(
         "tunable choose_local_tries 0\ntunable choose_local_fallback_tries 0\ntunable choose_total_tries 50\n\
@@ -59,7 +59,7 @@ fn main() {
         let printed = text::print(&map);
         let print_us = start.elapsed().as_micros();
         let (reweights, mut scratch) = (Reweights::all_in(&map), Scratch::default());
-        // Enough for a stable figure, little enough for a bench that runs along with the tests.
+        // Enough for a stable figure, and short enough for a benchmark that runs with the tests.
         let (rounds, inputs) = (5, 20_000_u32);
         let (mut best, mut sum) = (f64::INFINITY, 0_u64);
         for _ in 0..rounds {

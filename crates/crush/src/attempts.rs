@@ -1,17 +1,17 @@
-//! How long one mapping may take: tries multiply, and a map can ask for ten thousand million of
-//! them.
+//! An upper bound on the time of one mapping: the tries of nested steps multiply, and a map can ask
+//! for ten thousand million of them.
 
 use crate::CrushMap;
 use crate::map::{Setting, Step};
 
-/// Attempts for one replica that a cluster takes: a fraction of a second where nothing fits. The
-/// hardest map of the golden files, with the tunables of the first version, stays below a tenth of
-/// it.
+/// Maximum number of attempts for one replica that a cluster accepts: a fraction of a second when
+/// nothing fits. The hardest map of the golden files, with the tunables of the first version, stays
+/// below a tenth of it.
 pub const ATTEMPTS_MAX: u64 = 10_000_000;
 
 impl CrushMap {
-    /// The most attempts that a rule may make for one replica where nothing fits: whole descents,
-    /// those for the leaf below each, and retries within a bucket.
+    /// Maximum number of attempts that a rule may make for one replica when nothing fits: whole
+    /// descents, descents to the leaf below each, and retries within a bucket.
     #[must_use]
     pub fn attempts_max(&self, rule: u8) -> u64 {
         let Some(rule) = self.rule(rule) else {
@@ -23,7 +23,7 @@ impl CrushMap {
             .map(|bucket| bucket.items().len())
             .max()
             .unwrap_or(0) as u64;
-        // The tunable counts retries, the setting of the same name tries.
+        // The tunable counts retries; the setting of the same name counts tries.
         let mut tries = u64::from(tunables.choose_total_tries) + 1;
         let mut leaf_tries = None;
         let mut local = u64::from(tunables.choose_local_tries);
@@ -53,11 +53,11 @@ impl CrushMap {
         most
     }
 
-    /// Whether every rule stays within [`ATTEMPTS_MAX`]: what a cluster asks of a map before it
-    /// takes it, since every daemon maps every group by it.
+    /// Whether every rule stays within [`ATTEMPTS_MAX`]: a cluster checks this before it accepts a
+    /// map, since every daemon maps every PG with it.
     ///
     /// # Errors
-    /// Which rule does not, and what to change.
+    /// The rule that exceeds it, and what to change.
     pub fn check_attempts(&self) -> Result<(), String> {
         for rule in self.rules() {
             let attempts = self.attempts_max(rule.id);

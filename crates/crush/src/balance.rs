@@ -1,16 +1,17 @@
-//! Evening out (CEPH-E8): proposes swaps that bring every device close to its share of groups.
+//! The balancer (CEPH-E8): proposes swaps that bring every device close to its share of placement
+//! groups.
 //!
-//! CRUSH is a lottery: at 100 groups per device its counts scatter by about 10 %. Swapping a few
-//! devices in a few groups removes the scatter without moving anything else.
+//! CRUSH is pseudo-random: at 100 PGs per device, the counts scatter by about 10 %. Swapping a few
+//! devices in a few PGs removes the scatter without moving anything else.
 //!
 //! ```text
 //!  counts ─▶ most overfull device ─▶ one of its groups ─▶ most underfull device that may serve it ─▶ swap ─┐
 //!     ▲                                                                                                    │
 //!     └─────────────── every swap lowers the sum of squared deviations, so this ends ◀─────────────────────┘
 //! ```
-//! A swap keeps what the rule promises: the new device is below the same `take`, in the same bucket
-//! of every type that the rule chooses before its last choice, and in a bucket of the last type
-//! that the group does not use yet.
+//! A swap preserves the rule's guarantees: the new device is below the same `take`, in the same
+//! bucket of every type that the rule chooses before its last choice, and in a bucket of the last
+//! type that the PG does not use yet.
 
 use crate::map::{CrushMap, DeviceId, ItemId, Rule, Step};
 use crate::mapper::{MapError, Reweights, Scratch};
@@ -19,12 +20,12 @@ use crate::upmap::{Group, Upmaps, swap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-/// How far to go.
+/// When to stop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BalanceLimits {
-    /// A device within this fraction of its share, or within half a group of it, is left alone.
+    /// A device within this fraction of its share, or within half a PG of it, is not changed.
     pub tolerance: f64,
-    /// Most swaps to make in one call: each moves a group's data.
+    /// Maximum number of swaps per call: each one moves a PG's data.
     pub swaps_max: usize,
 }
 
@@ -37,23 +38,23 @@ impl Default for BalanceLimits {
     }
 }
 
-/// What [`balance`] proposes.
+/// The result of [`balance`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Balance {
-    /// Groups whose list of swaps changes, with the new list; an empty list means to remove the
-    /// exception.
+    /// PGs whose list of swaps changes, with the new list; an empty list means that the exception
+    /// is to be removed.
     pub changes: BTreeMap<Group, Vec<(DeviceId, DeviceId)>>,
-    /// How many swaps were made to get there.
+    /// Number of swaps made.
     pub swaps: usize,
-    /// The largest deviation of a device from its share, in groups, before and after.
+    /// The largest deviation of a device from its share, in PGs, before and after.
     pub worst: (f64, f64),
 }
 
-/// A region is what one `take` of a rule starts from: its devices share the groups placed in it by
-/// weight.
+/// A region is the starting point of one `take` of a rule: its devices share the PGs placed in it
+/// in proportion to their weights.
 type Region = usize;
 
-/// Groups above a share, in millionths: a number that can be ordered.
+/// PGs above a share, in millionths: an ordered number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Deviation(i64);
 
@@ -74,7 +75,7 @@ impl std::ops::Neg for Deviation {
 
 struct Placed {
     group: Group,
-    /// What CRUSH and full exceptions give; swaps apply to this.
+    /// The result of CRUSH and full exceptions; swaps apply to this.
     base: Vec<ItemId>,
     now: Vec<ItemId>,
     rule: u8,
@@ -85,12 +86,12 @@ struct State<'a> {
     reweights: &'a Reweights,
     placed: Vec<Placed>,
     swaps: BTreeMap<Group, Vec<(DeviceId, DeviceId)>>,
-    /// Groups (indexes into `placed`) per device.
+    /// PGs (indexes into `placed`) per device.
     members: BTreeMap<DeviceId, BTreeSet<usize>>,
     share: BTreeMap<DeviceId, f64>,
     /// Devices that have a share, by deviation.
     order: BTreeSet<(Deviation, DeviceId)>,
-    /// Devices that nothing could be done for.
+    /// Devices that no swap can improve.
     hopeless: BTreeSet<DeviceId>,
     region: BTreeMap<DeviceId, BTreeSet<Region>>,
     /// Buckets above a device, by (rule, type).
@@ -99,7 +100,7 @@ struct State<'a> {
     choices: BTreeMap<u8, Vec<u16>>,
 }
 
-/// Proposes swaps for all groups of `pools`, given the exceptions in force.
+/// Proposes swaps for all PGs of `pools`, given the exceptions in force.
 pub fn balance(
     map: &CrushMap,
     pools: &[PoolPlacement],
@@ -199,7 +200,7 @@ impl<'a> State<'a> {
         Ok(state)
     }
 
-    /// Notes what a rule takes and chooses, and returns its regions.
+    /// Records what a rule takes and chooses, and returns its regions.
     fn learn_rule(&mut self, rule: &Rule, tops: &mut Vec<ItemId>) -> Vec<Region> {
         let mut regions = Vec::new();
         let mut choices = Vec::new();
@@ -236,7 +237,7 @@ impl<'a> State<'a> {
                 self.ancestors.insert((rule, 0, device), id);
             }
             (None, Some(bucket)) => {
-                // A shadow stands for its original: two classes of one host are one host.
+                // A shadow is replaced by its original: two classes of one host are one host.
                 let original = self
                     .map
                     .shadow_of
@@ -252,7 +253,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Groups above (or below) the share of a device.
+    /// Number of PGs above (or below) the share of a device.
     fn deviation(&self, device: DeviceId) -> f64 {
         let count = self.members.get(&device).map_or(0, BTreeSet::len);
         count as f64 - self.share.get(&device).copied().unwrap_or(0.0)
@@ -270,12 +271,12 @@ impl<'a> State<'a> {
         self.deviation(device).abs() <= (share * tolerance).max(0.5)
     }
 
-    /// Makes one swap; `None` when all devices are settled or none can be helped.
+    /// Makes one swap; `None` when all devices are within tolerance or none can be improved.
     fn step(&mut self, tolerance: f64) -> Option<Group> {
         if let found @ Some(_) = self.help_somebody(tolerance) {
             return found;
         }
-        // Swaps since may have opened a way for those that were given up on.
+        // Swaps made since then may allow one for the devices that were given up.
         if std::mem::take(&mut self.hopeless).is_empty() {
             None
         } else {
@@ -283,8 +284,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Helps the first device that can be, the worst one first, from either end: gives away what is
-    /// too much, or draws to what is too little.
+    /// Improves the first device for which a swap exists, the worst one first, from either end:
+    /// moves a PG away from an overfull device or to an underfull one.
     fn help_somebody(&mut self, tolerance: f64) -> Option<Group> {
         let (mut low, mut high) = (None, None);
         loop {
@@ -342,7 +343,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Notes a device's deviation in the order.
+    /// Updates a device's deviation in the order.
     fn reorder(&mut self, device: DeviceId, change: impl FnOnce(&mut BTreeSet<usize>)) {
         self.order
             .remove(&(Deviation::of(self.deviation(device)), device));
@@ -353,7 +354,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Moves some group from one device to another, if one may.
+    /// Moves one PG from one device to another, if a swap is allowed.
     fn shift(&mut self, from: DeviceId, to: DeviceId) -> Option<Group> {
         if self.reweights.get(to) == crate::Weight::ZERO {
             return None;
@@ -383,7 +384,7 @@ impl<'a> State<'a> {
         Some(group)
     }
 
-    /// Whether the rule's promises hold with `to` in the place of `from`.
+    /// Whether the rule's guarantees hold with `to` in the place of `from`.
     fn may(&self, placed: &Placed, from: DeviceId, to: DeviceId) -> bool {
         let choices = &self.choices[&placed.rule];
         let same_region = match (self.region.get(&from), self.region.get(&to)) {
@@ -417,7 +418,7 @@ impl<'a> State<'a> {
                 .all(|other| above(*last, other) != Some(target))
     }
 
-    /// The group's swaps with `from` replaced by `to`; `None` if swaps cannot express that.
+    /// The PG's swaps with `from` replaced by `to`; `None` if swaps cannot express that.
     fn reexpressed(
         &self,
         placed: &Placed,
@@ -435,8 +436,8 @@ impl<'a> State<'a> {
                 }
             })
             .collect();
-        // One swap per changed position; an order in which none is blocked by another's source
-        // still being there.
+        // One swap per changed position, in an order in which none is blocked because another's
+        // source is still present.
         let changed = placed
             .base
             .iter()
@@ -458,8 +459,9 @@ impl<'a> State<'a> {
     }
 }
 
-/// CRUSH weight times reweight of the devices below `top`; what is out weighs nothing. A device's
-/// weight is scaled by what the buckets above give its bucket, in case they differ from the sum.
+/// CRUSH weight times reweight of the devices below `top`; devices that are out weigh nothing. A
+/// device's weight is scaled by the weight that the buckets above give its bucket, which may differ
+/// from the sum.
 fn device_weights(map: &CrushMap, top: ItemId, reweights: &Reweights) -> BTreeMap<DeviceId, f64> {
     let mut weights = BTreeMap::new();
     let mut open = vec![(top, 1.0_f64)];

@@ -1,5 +1,5 @@
-//! Buckets: the inner nodes of the hierarchy, and what each kind precomputes to choose among its
-//! items.
+//! Buckets: the inner nodes of the hierarchy, and the values that each kind precomputes for
+//! choosing among its items.
 //!
 //! | kind | choice | a changed weight moves |
 //! |---|---|---|
@@ -9,8 +9,8 @@
 //! | `list` | newest first, by weight | little when items are appended |
 //! | `tree` | binary descent by weight | along one path |
 //!
-//! The draws themselves are in `choose.rs`. Not from the paper but from what is deployed: straw2,
-//! and the two versions of the straw length computation.
+//! The draws themselves are in `choose.rs`. Two parts follow deployed systems instead of the paper:
+//! straw2, and the two versions of the straw length computation.
 
 use crate::map::{DeviceId, ItemId};
 use crate::weight::Weight;
@@ -31,7 +31,7 @@ pub enum Alg {
 }
 
 impl Alg {
-    /// All, in the order of the numbers that `allowed_bucket_algs` has a bit for.
+    /// All, ordered by their bit in `allowed_bucket_algs`.
     pub const ALL: [Self; 5] = [
         Self::Uniform,
         Self::List,
@@ -66,7 +66,7 @@ pub struct Bucket {
     pub(crate) derived: Derived,
 }
 
-/// What is computed from the weights once, for the draws.
+/// Values computed from the weights once, for the draws.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Derived {
     Nothing,
@@ -83,7 +83,7 @@ pub(crate) enum Derived {
 pub struct WeightOverflow;
 
 impl Bucket {
-    /// A bucket, with its derived numbers. `straw_calc_version` is the tunable of that name.
+    /// Creates a bucket with its derived values. `straw_calc_version` is the tunable of that name.
     pub(crate) fn new(
         id: ItemId,
         name: String,
@@ -107,7 +107,7 @@ impl Bucket {
         Ok(bucket)
     }
 
-    /// Recomputes weight and derived numbers after `items` or `weights` changed.
+    /// Recomputes the weight and the derived values after `items` or `weights` changed.
     pub(crate) fn rebuild(&mut self, straw_calc_version: u32) -> Result<(), WeightOverflow> {
         let total: u64 = self.weights.iter().map(|weight| u64::from(weight.0)).sum();
         if total > u64::from(Weight::BUCKET_MAX.0) {
@@ -134,7 +134,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// Its number, below zero; enters the draws of what is above it.
+    /// Its number, below zero; an input of the draws in the buckets above it.
     #[must_use]
     pub fn id(&self) -> ItemId {
         self.id
@@ -149,7 +149,7 @@ impl Bucket {
     pub fn kind(&self) -> u16 {
         self.kind
     }
-    /// How it chooses.
+    /// Its choice algorithm.
     #[must_use]
     pub fn alg(&self) -> Alg {
         self.alg
@@ -174,7 +174,7 @@ pub(crate) fn tree_leaf(i: usize) -> usize {
     2 * i + 1
 }
 
-/// Node weights of a tree bucket: every inner node weighs what is below it.
+/// Node weights of a tree bucket: the weight of an inner node is the sum of the weights below it.
 fn tree_nodes(weights: &[u32]) -> Vec<u32> {
     if weights.is_empty() {
         return Vec::new();
@@ -195,8 +195,8 @@ fn tree_nodes(weights: &[u32]) -> Vec<u32> {
     nodes
 }
 
-/// Lengths of the straws of a `straw` bucket. Version 0 miscounts items of weight zero and of equal
-/// weight; it stays because changing it moves data.
+/// Straw lengths of a `straw` bucket. Version 0 computes wrong lengths for items of weight zero and
+/// of equal weight; it is kept because changing it would move data.
 fn straw_lengths(weights: &[u32], version: u32) -> Vec<u32> {
     let mut order: Vec<usize> = (0..weights.len()).collect();
     order.sort_by_key(|i| weights[*i]); // stable, as the original's insertion sort is
@@ -213,7 +213,7 @@ fn straw_lengths(weights: &[u32], version: u32) -> Vec<u32> {
             }
             continue;
         }
-        // Through 64 bits, so that a length past 32 bits wraps as it does there.
+        // Through 64 bits, so that a length above 32 bits wraps as in the original.
         straws[order[i]] = (straw * 65_536.0) as i64 as u32;
         i += 1;
         let Some(next) = order.get(i).map(|next| weights[*next]) else {
@@ -231,7 +231,7 @@ fn straw_lengths(weights: &[u32], version: u32) -> Vec<u32> {
         } else {
             left -= 1;
         }
-        // 32-bit arithmetic, wrapping, as there.
+        // 32-bit wrapping arithmetic, as in the original.
         let above = f64::from((left as u32).wrapping_mul(next - weight));
         let chance_below = below / (below + above);
         straw *= (1.0 / chance_below).powf(1.0 / left as f64);

@@ -1,8 +1,8 @@
 //! One choice in one bucket: the draws of the five bucket kinds.
 //!
 //! Pure functions of (bucket, x, attempt). The original keeps a permutation per bucket between
-//! calls; it is a function of (bucket, x) as well, so [`Permutations`] merely saves computing it
-//! again within one mapping.
+//! calls. The permutation is a function of (bucket, x) too, so [`Permutations`] is only a cache
+//! within one mapping.
 
 use crate::bucket::{Alg, Bucket, Derived};
 use crate::hash::{LANES, hash32_3, hash32_3_lanes, hash32_4};
@@ -10,8 +10,8 @@ use crate::ln::crush_ln;
 use crate::map::{ChooseArg, ItemId};
 use crate::weight::Weight;
 
-/// The item that `bucket` yields for input `x` at attempt `r`. `position` selects among weight
-/// sets. The bucket is not empty.
+/// The item that `bucket` gives for input `x` at attempt `r`. `position` selects among weight sets.
+/// The bucket is not empty.
 pub(crate) fn choose(
     bucket: &Bucket,
     arg: Option<&ChooseArg>,
@@ -54,10 +54,10 @@ fn by_overridden_straw2(
     bucket.items[longest_straw(ids, weights, x, r)]
 }
 
-/// straw2: the straw of an item is ln(u)/weight with u uniform in (0, 1], so that each wins in
-/// proportion to its weight whatever the others weigh. Straws are compared as |ln u| / weight,
-/// rounded down, least first; ties go to the earlier item, and an item of weight zero loses to any
-/// other.
+/// straw2: the straw of an item is ln(u)/weight with u uniform in (0, 1], so that each item wins in
+/// proportion to its weight, independent of the other weights. Straws are compared as |ln u| /
+/// weight, rounded down, smallest first; the earlier item wins a tie, and an item of weight zero
+/// loses to any other.
 fn longest_straw(ids: &[ItemId], weights: &[Weight], x: u32, r: u32) -> usize {
     let (mut best, mut shortest) = (0, u64::MAX);
     let mut lanes = [0_u32; LANES];
@@ -111,13 +111,12 @@ fn by_tree(bucket: &Bucket, nodes: &[u32], x: u32, r: u32) -> ItemId {
             node + half
         };
     }
-    // A tree that weighs nothing descends to the right, maybe past its items; the original reads
-    // past its array.
+    // A tree of weight zero descends to the right, possibly beyond its items; the original reads
+    // beyond its array.
     bucket.items[(node / 2).min(bucket.items.len() - 1)]
 }
 
-/// Random permutations of buckets' items for the current input, computed as far as they were asked
-/// for.
+/// Random permutations of buckets' items for the current input, computed only as far as needed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Permutations {
     slots: Vec<Permutation>,
@@ -133,12 +132,12 @@ struct Permutation {
 }
 
 impl Permutations {
-    /// Forgets everything but the memory: the input changes.
+    /// Clears the permutations but keeps the allocated memory: the input changes.
     pub(crate) fn clear(&mut self) {
         self.used = 0;
     }
 
-    /// The `r`-th item (modulo its size) of the permutation of `bucket` that belongs to `x`.
+    /// The `r`-th item (modulo the size) of the permutation of `bucket` for `x`.
     pub(crate) fn choose(&mut self, bucket: &Bucket, x: u32, r: u32) -> ItemId {
         let size = bucket.items.len();
         let wanted = r as usize % size;
@@ -155,7 +154,7 @@ impl Permutations {
         };
         let Permutation { decided, order, .. } = &mut self.slots[slot];
         while *decided <= wanted {
-            // The last entry has nothing left to be swapped with.
+            // The last entry has no other entry to be swapped with.
             if *decided < size - 1 {
                 let other = *decided + draw(*decided);
                 order.swap(*decided, other);

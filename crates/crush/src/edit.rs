@@ -1,11 +1,12 @@
-//! Changing a map: devices come, move and go, weights and classes change, rules are made.
+//! Changes of a map: adding, moving and removing devices, changing weights and classes, creating
+//! rules.
 //!
 //! ```text
 //!  edit ──▶ copy of the map ──change──▶ weights up to the roots ──▶ shadow trees, old ids kept ──▶ checked map
 //!                 └── an error leaves the map as it was
 //! ```
-//! Only ancestors of what changed are touched: a weight elsewhere that differs from the sum below
-//! it, as the text form's rounding causes, stays as it is, and with it the data.
+//! Only ancestors of the changed items are updated. Elsewhere a weight that differs from the sum
+//! below it, as the text form's rounding causes, stays as it is, and so does the data.
 
 use crate::bucket::{Alg, Bucket};
 use crate::map::{
@@ -33,7 +34,7 @@ const TYPES: [&str; 12] = [
     "root",
 ];
 
-/// Why a map cannot be changed as asked.
+/// Why a map cannot be changed as requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the messages below say what each is
 pub enum EditError {
@@ -169,7 +170,7 @@ impl fmt::Display for EditError {
 }
 impl std::error::Error for EditError {}
 
-/// A place in the hierarchy, from the root down: `[("root", "default"), ("rack", "r1"), ("host",
+/// A location in the hierarchy, from the root down: `[("root", "default"), ("rack", "r1"), ("host",
 /// "h7")]`.
 pub type Path<'a> = [(&'a str, &'a str)];
 
@@ -179,16 +180,16 @@ impl Default for CrushMap {
     }
 }
 
-/// A device and where it goes: see [`CrushMap::add_device`].
+/// A device and its location: see [`CrushMap::add_device`].
 #[derive(Clone, Debug)]
 pub struct NewDevice<'a> {
-    /// Which.
+    /// Its number.
     pub id: DeviceId,
     /// Its weight.
     pub weight: Weight,
     /// Its class.
     pub class: Option<&'a str>,
-    /// Its place: types and names of buckets, from the root.
+    /// Its location: types and names of buckets, from the root.
     pub path: Vec<(&'a str, &'a str)>,
 }
 
@@ -215,7 +216,7 @@ impl CrushMap {
         map
     }
 
-    /// Applies a change to a copy, completes it, and takes the copy over if all went well.
+    /// Applies a change to a copy, completes it, and adopts the copy if there was no error.
     fn edit<T>(
         &mut self,
         change: impl FnOnce(&mut Self) -> Result<T, EditError>,
@@ -224,8 +225,8 @@ impl CrushMap {
         let done = change(&mut copy)?;
         copy.rebuild_shadows()?;
         copy.seal();
-        // Overrides have a column per item; those whose bucket gained or lost one no longer mean
-        // anything.
+        // Overrides have a column per item; those of a bucket that gained or lost an item are no
+        // longer valid.
         let Self {
             choose_args,
             index,
@@ -264,7 +265,7 @@ impl CrushMap {
             .map(|((of, class), shadow)| ((of, new[class]), shadow))
             .collect();
         let built = self.build_shadows(&old);
-        // What no rule takes may be missing.
+        // A shadow tree that no rule takes may be missing.
         match built {
             Err(error) if taken.iter().any(|id| self.item_name(*id).is_none()) => {
                 Err(EditError::Shadow(error))
@@ -285,8 +286,8 @@ impl CrushMap {
     }
 
     /// Puts a device under the last bucket of `path`, with a weight and, if given, a class. Buckets
-    /// of the path that do not exist are created; those that do stay where they are. A device
-    /// that is elsewhere is moved.
+    /// of the path that do not exist are created; existing ones are not moved. A device that is
+    /// elsewhere is moved.
     pub fn add_device(
         &mut self,
         id: DeviceId,
@@ -302,7 +303,7 @@ impl CrushMap {
         }])
     }
 
-    /// [`Self::add_device`] for many, all or none: the map is copied and checked once.
+    /// [`Self::add_device`] for many devices, all or none: the map is copied and checked once.
     pub fn add_devices(&mut self, all: &[NewDevice<'_>]) -> Result<(), EditError> {
         for NewDevice { id, weight, .. } in all {
             if id.0 >= ItemId::DEVICE_END.0 as u32 {
@@ -352,7 +353,7 @@ impl CrushMap {
         })
     }
 
-    /// Sets the weight of a device wherever it is, and the weights above it.
+    /// Sets the weight of a device wherever it is listed, and updates the weights above it.
     pub fn reweight(&mut self, id: DeviceId, weight: Weight) -> Result<(), EditError> {
         if weight > Weight::DEVICE_MAX {
             return Err(EditError::DeviceWeight { weight });
@@ -365,7 +366,7 @@ impl CrushMap {
         })
     }
 
-    /// Gives a device a class, or takes it away; the class's shadow trees follow.
+    /// Sets or removes the class of a device; the shadow trees of the class are updated.
     pub fn set_device_class(&mut self, id: DeviceId, class: Option<&str>) -> Result<(), EditError> {
         self.edit(|map| map.classify(id, class))
     }
@@ -375,7 +376,7 @@ impl CrushMap {
         self.edit(|map| map.path(path))
     }
 
-    /// Moves a bucket, with all that is in it, under the last bucket of `path`.
+    /// Moves a bucket, with its contents, under the last bucket of `path`.
     pub fn move_bucket(&mut self, name: &str, path: &Path<'_>) -> Result<(), EditError> {
         self.edit(|map| {
             let id = map.real_bucket(name)?;
@@ -420,8 +421,8 @@ impl CrushMap {
         })
     }
 
-    /// Makes a rule that puts each copy into another `domain` (the name of a type) below `root`, on
-    /// devices of `class` only, if given. Returns its number.
+    /// Creates a rule that puts each replica into a different `domain` (the name of a type) below
+    /// `root`, on devices of `class` only, if given. Returns its number.
     pub fn create_replicated_rule(
         &mut self,
         name: &str,
@@ -432,8 +433,8 @@ impl CrushMap {
         self.create_rule(name, root, domain, class, RuleKind::Replicated)
     }
 
-    /// Makes a rule that puts each shard into another `domain` below `root`, on devices of `class`
-    /// only, if given.
+    /// Creates a rule that puts each shard into a different `domain` below `root`, on devices of
+    /// `class` only, if given.
     pub fn create_erasure_rule(
         &mut self,
         name: &str,
@@ -488,7 +489,7 @@ impl CrushMap {
             };
             let mut steps = Vec::new();
             if kind == RuleKind::Erasure {
-                // A hole costs a shard's redundancy: try harder before giving up.
+                // A hole costs a shard's redundancy: more tries before giving up.
                 steps.extend([
                     Step::Set(Setting::ChooseleafTries, 5),
                     Step::Set(Setting::ChooseTries, 100),
@@ -524,7 +525,7 @@ impl CrushMap {
         })
     }
 
-    /// Removes a rule. That no pool uses it is for the caller to see to.
+    /// Removes a rule. The caller must ensure that no pool uses it.
     pub fn remove_rule(&mut self, name: &str) -> Result<(), EditError> {
         self.edit(|map| {
             let id = map
@@ -569,7 +570,7 @@ impl CrushMap {
         }
     }
 
-    /// The last bucket of a path, creating what does not exist.
+    /// The last bucket of a path; creates the buckets that do not exist.
     fn path(&mut self, path: &Path<'_>) -> Result<ItemId, EditError> {
         let mut above: Option<ItemId> = None;
         for (kind_name, name) in path {
@@ -644,7 +645,7 @@ impl CrushMap {
         Ok(())
     }
 
-    /// Takes an item out of every bucket that lists it.
+    /// Removes an item from every bucket that lists it.
     fn detach(&mut self, item: ItemId) -> Result<(), EditError> {
         for parent in self.parents_of(item) {
             self.change(parent, |bucket| {
@@ -809,7 +810,7 @@ mod tests {
         assert_eq!(map.rule(rule).expect("kept").steps[0], Step::Take(shadow));
         assert!(map.devices_below(shadow).contains(&OsdId(1)));
         reads_back(&map);
-        // The last device of a class takes the class along, unless a rule needs it.
+        // The last device of a class removes the class too, unless a rule needs it.
         map.set_device_class(OsdId(50), None).expect("legal");
         assert_eq!(map.item("default~nvme"), None);
         for id in (0..12).step_by(2).chain([1]) {

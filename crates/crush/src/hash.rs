@@ -4,12 +4,12 @@
 //!   is one of these.
 //! * [`name_hash`]: over bytes; object names become numbers with it.
 //!
-//! Both are part of the cluster's contract: a changed bit moves data. The vectors in `tests/golden`
-//! guard them.
+//! Both are part of the cluster's compatibility contract: a changed bit moves data. The vectors in
+//! `tests/golden` check them.
 
-/// The constant that Ceph starts the integer hash from.
+/// The constant with which Ceph starts the integer hash.
 const SEED: u32 = 1_315_423_911;
-/// Padding words that are mixed in where arguments run out.
+/// Padding words that are mixed in where there are no more arguments.
 const PAD: (u32, u32) = (231_232, 1232);
 
 /// One round of Jenkins' reversible mix (evahash, public domain).
@@ -64,7 +64,7 @@ pub fn hash32_4(mut a: u32, mut b: u32, mut c: u32, mut d: u32) -> u32 {
 /// How many hashes [`hash32_3_lanes`] computes at once.
 pub(crate) const LANES: usize = 8;
 
-/// [`hash32_3`]`(a, bs[i], c)` for all `i`: no lane depends on another, so the compiler uses vector
+/// [`hash32_3`]`(a, bs[i], c)` for all `i`: the lanes are independent, so the compiler uses vector
 /// instructions.
 #[inline(always)]
 pub(crate) fn hash32_3_lanes(a: u32, bs: &[u32; LANES], c: u32) -> [u32; LANES] {
@@ -90,7 +90,7 @@ pub fn name_hash(bytes: &[u8]) -> u32 {
         c = c.wrapping_add(word(block, 8));
         mix(&mut a, &mut b, &mut c);
     }
-    // The tail is at most 11 bytes. Its last three go above the lowest byte of `c`, which takes the
+    // The tail is at most 11 bytes. Its last three go above the lowest byte of `c`, which holds the
     // length.
     let mut tail = [0_u8; 12];
     for (i, byte) in blocks.remainder().iter().enumerate() {
@@ -98,7 +98,7 @@ pub fn name_hash(bytes: &[u8]) -> u32 {
     }
     a = a.wrapping_add(word(&tail, 0));
     b = b.wrapping_add(word(&tail, 4));
-    // Lengths wrap at 32 bits, as there.
+    // Lengths wrap at 32 bits, as in Ceph.
     c = c
         .wrapping_add(bytes.len() as u32)
         .wrapping_add(word(&tail, 8));

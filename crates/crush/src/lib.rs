@@ -1,8 +1,9 @@
-//! Placement: which devices hold an object, computed by everybody alike from one small map.
+//! Placement: the devices that hold an object, computed identically by every client and daemon from
+//! one small map.
 //!
 //! CRUSH (Weil et al., SC 2006; Ceph, OSDI 2006, §5.1 "Data Distribution with CRUSH"; CEPH-40 …
-//! CEPH-43) with the results of Ceph 16, bit for bit. `tests/golden` holds that system's own
-//! answers.
+//! CEPH-43) with the results of Ceph 16, bit for bit. `tests/golden` holds answers computed by Ceph
+//! itself.
 //!
 //! ```text
 //!  object name ─object─▶ hash ─▶ PG seed ─place─▶ x ─mapper─▶ devices ─upmap─▶ exceptions ─▶ up set
@@ -12,18 +13,18 @@
 //!                        choose ◀────┘  └── shadow: a tree per device class
 //!                     one draw in one bucket                       balance: swaps that even out what chance left
 //! ```
-//! Where to start reading: [`map`] (what there is), then [`mapper`] (how a rule runs), then
-//! `choose` (one draw).
+//! Start reading at [`map`] (the data structures), then [`mapper`] (how a rule runs), then `choose`
+//! (one draw).
 //!
 //! * [`object`], [`hash`], `ln`: names and numbers to random bits;
 //! * [`map`], [`bucket`], [`weight`], [`shadow`]: the hierarchy;
 //! * [`mapper`], `choose`: rules and draws;
-//! * [`place`], [`upmap`], [`balance`]: from groups to devices;
-//! * [`text`], [`edit`], [`tree`]: reading, writing, changing and showing a map.
+//! * [`place`], [`upmap`], [`balance`]: from placement groups to devices;
+//! * [`text`], [`edit`], [`tree`]: parsing, printing, changing and displaying a map.
 //!
-//! Nothing here trusts a text: [`text::parse`] is total, and a map that exists satisfies
+//! No text is trusted: [`text::parse`] never panics, and every existing map satisfies
 //! [`CrushMap::check`]. Not implemented: primary affinity, and hashes other than rjenkins1 (Ceph
-//! has none either).
+//! has no others either).
 #![forbid(unsafe_code)]
 
 mod attempts;

@@ -1,10 +1,9 @@
-//! The fixed-point logarithm that straw2 draws with.
+//! The fixed-point logarithm that straw2 uses.
 //!
 //! [`crush_ln`] is 2⁴⁴·log₂(x + 1) for 16-bit `x`, from two tables: a coarse one for the upper
 //! eight bits of the normalised argument and a fine one for the rest. The fine table as deployed is
-//! *not* the logarithm: 235 of its 256 entries are off, most by one constant. Every cluster
-//! computes with it, so it is data here, not a formula; only the reciprocals follow a rule
-//! ([`RECIPROCAL`]).
+//! *not* the logarithm: 235 of its 256 entries are off, most by one constant. Every cluster uses
+//! it, so it is data here, not a formula; only the reciprocals follow a rule ([`RECIPROCAL`]).
 
 /// `RECIPROCAL[k]` = 2⁴⁸ / (1 + k/128), rounded up.
 const RECIPROCAL: [u64; 129] = {
@@ -96,8 +95,8 @@ const FINE: [u64; 256] = [
 #[inline(always)]
 pub(crate) fn crush_ln(x: u16) -> u64 {
     let x = u32::from(x) + 1;
-    // Normalise to [2¹⁵, 2¹⁶]: `exponent` is what was shifted out. Only 2¹⁶ itself has a 17th bit;
-    // it stays.
+    // Normalise to [2¹⁵, 2¹⁶]: `exponent` counts the bits shifted. Only 2¹⁶ itself has a 17th bit,
+    // which stays.
     let shift = if x & 0x1_8000 == 0 {
         x.leading_zeros() - 16
     } else {
@@ -129,7 +128,7 @@ mod tests {
 
     #[test]
     fn the_tables_are_the_deployed_ones() {
-        // Sums over every entry: a mistyped digit anywhere shows.
+        // Sums over every entry: a wrong digit anywhere is detected.
         let sum = |table: &[u64]| {
             table.iter().fold(0_u64, |sum, entry| {
                 sum.wrapping_mul(31).wrapping_add(*entry)

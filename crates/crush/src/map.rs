@@ -8,12 +8,12 @@
 //!  rules: take bucket [class] → choose … → emit
 //! ```
 //! Invariants, established by [`crate::text::parse`] and every edit through `CrushMap::seal`:
-//! 1. Every item of a bucket exists; a bucket is listed at most once per bucket; nothing contains
-//!    itself; nesting is at most [`DEPTH_MAX`].
-//! 2. Ids are in [`ItemId::BUCKET_MIN`]`..`[`ItemId::DEVICE_END`], buckets' types are above zero
-//!    and named.
-//! 3. `class_shadows` and the shadow buckets name each other.
-//! 4. What a rule takes exists.
+//! 1. Every item of a bucket exists; a bucket lists another at most once; nothing contains itself;
+//!    nesting is at most [`DEPTH_MAX`].
+//! 2. Ids are in [`ItemId::BUCKET_MIN`]`..`[`ItemId::DEVICE_END`]; types of buckets are above zero
+//!    and have a name.
+//! 3. `class_shadows` and the shadow buckets refer to each other.
+//! 4. Every item that a rule takes exists.
 
 use crate::bucket::Bucket;
 use crate::weight::Weight;
@@ -21,14 +21,14 @@ use nacre_types::OsdId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A device, named by its number; an OSD's.
+/// A device, identified by the number of its OSD.
 pub type DeviceId = OsdId;
 
-/// Deepest nesting of buckets.
+/// Maximum nesting of buckets.
 pub const DEPTH_MAX: usize = 64;
-/// Most results that one mapping may ask for.
+/// Maximum number of results of one mapping.
 pub const REPLICAS_MAX: usize = 1024;
-/// Largest value of any `tries` setting: a map must not be able to stall whoever reads it.
+/// Maximum value of any `tries` setting: a map must not be able to stall its readers.
 pub const TRIES_MAX: u32 = 100_000;
 
 /// A node of the hierarchy: devices count from 0 up, buckets from -1 down. [`ItemId::NONE`] is a
@@ -37,11 +37,11 @@ pub const TRIES_MAX: u32 = 100_000;
 pub struct ItemId(pub i32);
 
 impl ItemId {
-    /// No item could be found for this position.
+    /// No item was found for this position.
     pub const NONE: Self = Self(0x7fff_ffff);
     /// Position not yet decided (inside the mapper only).
     pub(crate) const UNDECIDED: Self = Self(0x7fff_fffe);
-    /// The lowest bucket number we accept; an index is allocated up to it.
+    /// The lowest accepted bucket number; an index is allocated up to it.
     pub const BUCKET_MIN: Self = Self(-(1 << 20));
     /// Device numbers are below this.
     pub const DEVICE_END: Self = Self(1 << 20);
@@ -52,7 +52,7 @@ impl ItemId {
         (self.0 >= 0 && self < Self::DEVICE_END).then_some(OsdId(self.0 as u32))
     }
 
-    /// Where a bucket's index is kept; `None` for devices and holes.
+    /// The bucket's slot in the index; `None` for devices and holes.
     pub(crate) fn bucket_index(self) -> Option<usize> {
         (self.0 < 0).then_some(!self.0 as usize)
     }
@@ -60,8 +60,7 @@ impl ItemId {
 
 impl From<DeviceId> for ItemId {
     /// # Panics
-    /// When the number is past [`ItemId::DEVICE_END`]; map edits refuse such numbers before they
-    /// get here.
+    /// When the number is past [`ItemId::DEVICE_END`]; map edits refuse such numbers earlier.
     fn from(id: DeviceId) -> Self {
         assert!(
             id.0 < Self::DEVICE_END.0 as u32,
@@ -86,31 +85,31 @@ impl fmt::Debug for ItemId {
     }
 }
 
-/// Knobs of the descent. All of them change where data lies.
+/// Parameters of the descent. All of them affect placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunables {
     /// Retries in the same bucket after a collision.
     pub choose_local_tries: u32,
-    /// Then tries by permutation of that bucket.
+    /// Number of tries by permutation of that bucket after those.
     pub choose_local_fallback_tries: u32,
     /// Retries of a whole descent.
     pub choose_total_tries: u32,
-    /// Whether the leaf below a chosen bucket gets one try, and a failure retries the outer
+    /// Whether the leaf below a chosen bucket gets only one try, and a failure retries the outer
     /// choice.
     pub chooseleaf_descend_once: u32,
-    /// How much of the outer attempt number varies the leaf's draw: 0 none, 1 all, n: a right
-    /// shift by n - 1.
+    /// How strongly the outer attempt number varies the leaf's draw: 0: not; 1: by the full number;
+    /// n: by the number shifted right by n - 1.
     pub chooseleaf_vary_r: u32,
-    /// Whether a replica's leaf draw is independent of how many replicas precede it.
+    /// Whether a replica's leaf draw is independent of the number of preceding replicas.
     pub chooseleaf_stable: u32,
-    /// How the lengths of `straw` buckets are computed, 0 or 1.
+    /// Version of the length computation of `straw` buckets, 0 or 1.
     pub straw_calc_version: u32,
     /// Bit n allows [`crate::bucket::Alg::ALL`]`[n - 1]` in new buckets. Not used by mappings.
     pub allowed_bucket_algs: u32,
 }
 
 impl Tunables {
-    /// What a text that says nothing means (Ceph's "argonaut").
+    /// The values of a text that sets none (Ceph's "argonaut").
     pub const LEGACY: Self = Self {
         choose_local_tries: 2,
         choose_local_fallback_tries: 5,
@@ -121,7 +120,7 @@ impl Tunables {
         straw_calc_version: 0,
         allowed_bucket_algs: 22,
     };
-    /// What new maps have (Ceph's "jewel", the default since).
+    /// The values of new maps (Ceph's "jewel", the default since).
     pub const CURRENT: Self = Self {
         choose_local_tries: 0,
         choose_local_fallback_tries: 0,
@@ -134,28 +133,28 @@ impl Tunables {
     };
 }
 
-/// A device: its name and, where it has one, its class.
+/// A device: its name and, if it has one, its class.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Device {
     pub name: String,
     pub class: Option<usize>,
 }
 
-/// What a pool must be to use a rule.
+/// The kind of pool that a rule is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleKind {
-    /// Whole copies; positions shift when one is missing.
+    /// Whole replicas; positions shift when one is missing.
     Replicated,
-    /// Shards; positions keep their meaning and missing ones are holes.
+    /// Shards; positions are fixed and missing ones are holes.
     Erasure,
 }
 
 /// How the results of a choose step are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The first so many that work; fewer if there are no more.
+    /// The first items that work, up to the number asked for; fewer if there are no more.
     Firstn,
-    /// Each position by itself; a hole where none works.
+    /// Each position independently; a hole where none works.
     Indep,
 }
 
@@ -186,7 +185,7 @@ impl Setting {
         Self::ChooseleafVaryR,
         Self::ChooseleafStable,
     ];
-    /// The word in the text form.
+    /// The keyword in the text form.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -203,17 +202,17 @@ impl Setting {
 /// One step of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Start below this bucket (a shadow bucket, if only a class is wanted).
+    /// Start below this bucket (a shadow bucket, if the rule is limited to a class).
     Take(ItemId),
     /// From each item so far, choose items of a type.
     Choose {
         /// Order of the results.
         mode: Mode,
-        /// How many from each; zero: as many as asked for; below zero: that many fewer.
+        /// How many from each; zero: as many as requested; below zero: that many fewer.
         count: i32,
         /// The type, 0 for devices.
         kind: u16,
-        /// Whether to go on to one device below each.
+        /// Whether to descend to one device below each.
         leaf: bool,
     },
     /// Override a setting from here on.
@@ -222,7 +221,7 @@ pub enum Step {
     Emit,
 }
 
-/// A rule: how a pool's groups are spread.
+/// A rule: how the PGs of a pool are distributed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     /// Its number, which pools refer to.
@@ -233,25 +232,25 @@ pub struct Rule {
     pub kind: RuleKind,
     /// The smallest pool size it is meant for.
     pub min_size: u8,
-    /// The largest.
+    /// The largest pool size it is meant for.
     pub max_size: u8,
-    /// What it does.
+    /// Its steps, in order.
     pub steps: Vec<Step>,
 }
 
-/// Other weights or ids for the draws in one straw2 bucket.
+/// Replacement weights or ids for the draws in one straw2 bucket.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChooseArg {
-    /// Per position of the result (the last one counts for all after it), a weight per item.
+    /// Per position of the result (the last one counts for all further ones), a weight per item.
     pub weight_set: Vec<Vec<Weight>>,
-    /// An id per item to hash in its place; empty: the items' own.
+    /// An id per item that is hashed in place of its own; empty: the items' own.
     pub ids: Vec<i32>,
 }
 
-/// A set of overrides; a pool uses the one with its number, or else the default (-1).
+/// A set of overrides; a pool uses the one with its number, or the default (-1).
 pub type ChooseArgs = BTreeMap<ItemId, ChooseArg>;
 
-/// The map. See the module's head for its invariants.
+/// The CRUSH map. See the module's head for its invariants.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CrushMap {
     pub(crate) tunables: Tunables,
@@ -293,7 +292,7 @@ impl CrushMap {
         }
     }
 
-    /// The knobs.
+    /// The tunables.
     #[must_use]
     pub fn tunables(&self) -> &Tunables {
         &self.tunables
@@ -318,12 +317,12 @@ impl CrushMap {
             .filter_map(|slot| self.buckets.get(*slot as usize))
     }
 
-    /// Every bucket that is not the shadow of another, from -1 down.
+    /// Every bucket that is not a shadow, from -1 down.
     pub fn real_buckets(&self) -> impl Iterator<Item = &Bucket> {
         self.buckets().filter(|bucket| !self.is_shadow(bucket.id))
     }
 
-    /// Whether a bucket is some other bucket restricted to a class.
+    /// Whether a bucket is a shadow: another bucket restricted to a class.
     #[must_use]
     pub fn is_shadow(&self, id: ItemId) -> bool {
         self.shadow_of.contains_key(&id)
@@ -351,7 +350,7 @@ impl CrushMap {
         self.buckets.push(bucket);
     }
 
-    /// Removes a bucket and its name. The caller has made sure that nothing refers to it.
+    /// Removes a bucket and its name. The caller has ensured that nothing refers to it.
     pub(crate) fn remove(&mut self, id: ItemId) {
         let at = id.bucket_index().expect("bucket ids are below zero");
         let slot = std::mem::replace(&mut self.index[at], NO_SLOT);
@@ -410,7 +409,7 @@ impl CrushMap {
         self.types.iter().map(|(kind, name)| (*kind, name.as_str()))
     }
 
-    /// Every device that the map knows, in order; it need not be in a bucket.
+    /// Every device in the map, in order; it need not be in a bucket.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> {
         self.devices.keys().copied()
     }
@@ -424,7 +423,7 @@ impl CrushMap {
             .map(|class| self.classes[class].as_str())
     }
 
-    /// Every class that a device has or a shadow tree is for.
+    /// Every class that a device has or that has a shadow tree.
     #[must_use]
     pub fn classes(&self) -> &[String] {
         &self.classes
@@ -436,7 +435,7 @@ impl CrushMap {
         self.rules.get(&id)
     }
 
-    /// The rule with this name; or, where no rule has it, with this number.
+    /// The rule with this name, or, if there is none, with this number.
     #[must_use]
     pub fn rule_by_name(&self, name: &str) -> Option<&Rule> {
         self.rules
@@ -450,8 +449,8 @@ impl CrushMap {
         self.rules.values()
     }
 
-    /// The weight overrides that a pool uses: its own, or else the default set; `None` when there
-    /// is neither.
+    /// The weight overrides that a pool uses: its own, or the default set; `None` if there is
+    /// neither.
     #[must_use]
     pub fn choose_args_of_pool(&self, pool: u64) -> Option<&ChooseArgs> {
         let own = i64::try_from(pool)
@@ -463,7 +462,7 @@ impl CrushMap {
     /// The key of the weight overrides of pools that have none of their own.
     pub const DEFAULT_CHOOSE_ARGS: i64 = -1;
 
-    /// Per bucket and device, the buckets that list it; shadows left out.
+    /// Per bucket and device, the buckets that list it, without shadows.
     pub(crate) fn parents(&self) -> BTreeMap<ItemId, Vec<ItemId>> {
         let mut parents: BTreeMap<ItemId, Vec<ItemId>> = BTreeMap::new();
         for bucket in self.real_buckets() {
@@ -474,7 +473,7 @@ impl CrushMap {
         parents
     }
 
-    /// The buckets that list one item, once for each time.
+    /// The buckets that list one item, once per occurrence.
     pub(crate) fn parents_of(&self, item: ItemId) -> Vec<ItemId> {
         let times =
             |bucket: &'_ Bucket| bucket.items.iter().filter(|found| **found == item).count();
@@ -483,7 +482,7 @@ impl CrushMap {
             .collect()
     }
 
-    /// Real buckets that are in no other bucket, from the lowest id up.
+    /// Real buckets that are in no other bucket, in ascending order of id.
     #[must_use]
     pub fn roots(&self) -> Vec<ItemId> {
         let parents = self.parents();
@@ -496,7 +495,8 @@ impl CrushMap {
         roots
     }
 
-    /// Every device below an item (which may be a device), in order of id, each once.
+    /// Every device below an item (which may itself be a device), in order of id, without
+    /// duplicates.
     #[must_use]
     pub fn devices_below(&self, id: ItemId) -> Vec<DeviceId> {
         let mut found = Vec::new();
@@ -519,8 +519,7 @@ impl CrushMap {
         found
     }
 
-    /// Brings what depends on everything else up to date, and checks the invariants in the module's
-    /// head.
+    /// Updates all derived data, and checks the invariants in the module's head.
     pub(crate) fn seal(&mut self) {
         let shadowed = self.class_shadows.keys().map(|(_, class)| *class).collect();
         self.order_classes(&shadowed);
@@ -531,8 +530,8 @@ impl CrushMap {
         }
     }
 
-    /// Lays buckets out by id, so that equal maps are equal and neighbours in the tree mostly lie
-    /// together.
+    /// Orders the buckets by id, so that equal maps compare equal and neighbours in the tree are
+    /// mostly adjacent in memory.
     fn order_buckets(&mut self) {
         self.buckets
             .sort_by_key(|bucket| std::cmp::Reverse(bucket.id));
@@ -554,7 +553,7 @@ impl CrushMap {
     /// Asserts the invariants in the module's head.
     ///
     /// # Panics
-    /// When one is broken, which is a bug of this crate.
+    /// When one does not hold, which is a bug of this crate.
     pub fn check(&self) {
         for bucket in self.buckets() {
             assert!(
@@ -607,9 +606,9 @@ impl CrushMap {
         }
     }
 
-    /// Renumbers classes by first use (devices by id, then those in `others` as they were) and
-    /// forgets the rest: printing and reading a map back must not change it. Returns the new
-    /// number per old one, `usize::MAX` for forgotten ones.
+    /// Renumbers classes by first use (devices by id, then those in `others` in their order) and
+    /// removes the rest: printing and parsing a map must not change it. Returns the new number per
+    /// old one, `usize::MAX` for removed ones.
     pub(crate) fn order_classes(&mut self, others: &BTreeSet<usize>) -> Vec<usize> {
         let mut new = vec![usize::MAX; self.classes.len()];
         let mut order = Vec::new();

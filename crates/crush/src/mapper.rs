@@ -5,12 +5,12 @@
 //!                 │ per item: descend from it, one draw per level, to an item of the wanted type;
 //!                 │ collision, full or marked-out device, dead end: draw again with another attempt number
 //! ```
-//! `firstn` attempts a replica until it works, then the next; `indep` gives every position its
-//! first attempt before any gets its second, so that a lost device disturbs no other position.
+//! `firstn` attempts a replica until it works, then the next. `indep` gives every position its
+//! first attempt before any gets its second, so that a lost device affects no other position.
 //!
 //! Follows Weil et al., SC 2006, in the form deployed by Ceph 16, including its numbering of
-//! attempts: every detail here decides where data lies. No allocation once a [`Scratch`] has grown
-//! to its size.
+//! attempts: every detail here affects placement. No allocation once a [`Scratch`] has grown to its
+//! size.
 
 use crate::bucket::{Alg, Bucket};
 use crate::choose::{Permutations, choose};
@@ -19,13 +19,13 @@ use crate::map::{ChooseArgs, CrushMap, DeviceId, ItemId, Mode, REPLICAS_MAX, Set
 use crate::weight::Weight;
 use std::fmt;
 
-/// Per device, how much of its share it takes: [`Weight::ONE`] all, zero none (it is out). Devices
-/// past the end are out.
+/// Per device, the fraction of its share that it takes: [`Weight::ONE`] all, zero none (it is out).
+/// Devices beyond the end are out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reweights(Vec<Weight>);
 
 impl Reweights {
-    /// Every device that is in some bucket of `map` takes its whole share; all others are out.
+    /// Every device in some bucket of `map` takes its whole share; all others are out.
     #[must_use]
     pub fn all_in(map: &CrushMap) -> Self {
         let mut weights = vec![Weight::ZERO; map.device_end as usize];
@@ -35,8 +35,9 @@ impl Reweights {
         Self(weights)
     }
 
-    /// Sets one; above [`Weight::ONE`] means [`Weight::ONE`]. Devices in between that were not set
-    /// are out. A number past [`ItemId::DEVICE_END`] is no device of any map, and ignored.
+    /// Sets one; values above [`Weight::ONE`] mean [`Weight::ONE`]. Devices in between that were
+    /// not set are out. A number past [`ItemId::DEVICE_END`] is not a device of any map, and is
+    /// ignored.
     pub fn set(&mut self, device: DeviceId, weight: Weight) {
         if device.0 >= ItemId::DEVICE_END.0 as u32 {
             return;
@@ -57,8 +58,8 @@ impl Reweights {
             .unwrap_or(Weight::ZERO)
     }
 
-    /// Whether the device refuses input `x`: always when out, else with the probability that it is
-    /// short of one.
+    /// Whether the device rejects input `x`: always when it is out, otherwise with probability one
+    /// minus its reweight.
     fn refuses(&self, item: ItemId, x: u32) -> bool {
         match self.0.get(item.0 as usize) {
             None | Some(&Weight::ZERO) => true,
@@ -68,7 +69,7 @@ impl Reweights {
     }
 }
 
-/// Memory for mappings; reuse it.
+/// Scratch memory for mappings; reuse it.
 #[derive(Clone, Debug, Default)]
 pub struct Scratch {
     work: Vec<ItemId>,
@@ -83,12 +84,12 @@ pub struct Scratch {
 pub enum MapError {
     /// The map has no rule with this number.
     NoSuchRule {
-        /// What was asked for.
+        /// The requested rule.
         rule: u8,
     },
     /// More results were asked for than [`REPLICAS_MAX`].
     TooManyReplicas {
-        /// What was asked for.
+        /// The requested number.
         asked: usize,
     },
 }
@@ -109,8 +110,8 @@ impl fmt::Display for MapError {
 impl std::error::Error for MapError {}
 
 impl CrushMap {
-    /// Runs rule `rule` on `x` for `replicas` results: devices, or whatever type the rule ends on.
-    /// `firstn` rules may give fewer; `indep` rules give [`ItemId::NONE`] for positions they
+    /// Runs rule `rule` on `x` for `replicas` results: devices, or the type on which the rule ends.
+    /// `firstn` rules may return fewer; `indep` rules return [`ItemId::NONE`] for positions they
     /// could not fill.
     pub fn map<'s>(
         &self,
@@ -123,7 +124,7 @@ impl CrushMap {
         self.map_with(rule, x, replicas, reweights, None, scratch)
     }
 
-    /// As [`Self::map`], with other weights or ids for some buckets
+    /// As [`Self::map`], with replacement weights or ids for some buckets
     /// ([`Self::choose_args_of_pool`]).
     pub fn map_with<'s>(
         &self,
@@ -157,7 +158,7 @@ impl CrushMap {
             reweights,
             args,
             x,
-            // The tunable counts retries, the setting of the same name tries.
+            // The tunable counts retries; the setting of the same name counts tries.
             tries: tunables.choose_total_tries + 1,
             leaf_tries: None,
             local_tries: tunables.choose_local_tries,
@@ -193,7 +194,7 @@ impl CrushMap {
                     }
                     let mut len = 0;
                     for from in &work[..work_len] {
-                        // Holes and devices of an earlier step have nothing below them.
+                        // Holes, and devices of an earlier step, have nothing below them.
                         let Some(bucket) = self.bucket(*from) else {
                             continue;
                         };
@@ -232,7 +233,7 @@ impl CrushMap {
     }
 }
 
-/// What one mapping carries through its descents.
+/// State shared by the descents of one mapping.
 struct Descent<'a> {
     map: &'a CrushMap,
     reweights: &'a Reweights,
@@ -247,7 +248,7 @@ struct Descent<'a> {
     permutations: &'a mut Permutations,
 }
 
-/// One call of firstn: at the top, or for the leaf below a chosen bucket.
+/// One call of firstn: at the top level, or for the leaf below a chosen bucket.
 struct Firstn {
     kind: u16,
     /// Attempt numbers of replicas start here and end before `end`.
@@ -260,7 +261,7 @@ struct Firstn {
     parent_r: u32,
 }
 
-/// What a draw at the end of a descent came to.
+/// Result of a draw at the end of a descent.
 enum Outcome {
     Accept(ItemId),
     /// Try again with the next attempt number.
@@ -274,7 +275,7 @@ enum Outcome {
 impl<'a> Descent<'a> {
     fn set(&mut self, setting: Setting, value: u32) {
         match setting {
-            // Zero leaves these two as they were.
+            // Zero leaves these two unchanged.
             Setting::ChooseTries if value == 0 => {}
             Setting::ChooseleafTries if value == 0 => {}
             Setting::ChooseTries => self.tries = value,
@@ -452,7 +453,7 @@ impl<'a> Descent<'a> {
     }
 
     /// Fills up to `room` of `count` positions with distinct items of `kind` below `bucket`;
-    /// returns how many positions there are, holes included.
+    /// returns the number of positions, including holes.
     fn indep(
         &mut self,
         bucket: &'a Bucket,
@@ -526,9 +527,9 @@ impl<'a> Descent<'a> {
             if bucket.items.is_empty() {
                 return None;
             }
-            // A permutation whose size the number of positions divides would give each position the
-            // same few items over and over; one more than that number goes through all
-            // of them.
+            // If the size of a permutation is a multiple of the number of positions, each position
+            // would get the same few items repeatedly; a stride of one more than that number visits
+            // all of them.
             let even = bucket.alg == Alg::Uniform
                 && (bucket.items.len() as u32).is_multiple_of(call.count);
             let stride = if even { call.count + 1 } else { call.count };
@@ -539,7 +540,7 @@ impl<'a> Descent<'a> {
             match self.map.bucket(item) {
                 Some(below) if below.kind != call.kind => bucket = below,
                 None if call.kind != 0 => {
-                    // A device, where a bucket of some type was wanted: no attempt will help.
+                    // A device in place of a bucket of some type: no attempt will help.
                     if let Some(leaves) = leaves {
                         leaves[position] = ItemId::NONE;
                     }
@@ -578,13 +579,12 @@ impl<'a> Descent<'a> {
     }
 }
 
-/// One call of indep: at the top, or for the leaf below a chosen bucket.
+/// One call of indep: at the top level, or for the leaf below a chosen bucket.
 struct Indep {
     kind: u16,
     /// First position and the one after the last.
     positions: (usize, usize),
-    /// How many positions the whole step is for; the distance between a position's attempt
-    /// numbers.
+    /// Number of positions of the whole step; the distance between a position's attempt numbers.
     count: u32,
     tries: u32,
     parent_r: u32,

@@ -5,15 +5,15 @@
 //!                                                          │
 //!              CRUSH input x ◀──hash with the pool── stable_mod(pgp_num)
 //! ```
-//! `pg_num` may be any number from 1 on. When it grows by one, the objects of exactly one group
-//! split; the new group stays where its parent is until `pgp_num` follows.
+//! `pg_num` may be any number from 1 on. When it grows by one, the objects of exactly one PG split;
+//! the new PG stays on its parent's devices until `pgp_num` follows.
 
 use crate::hash::{hash32_2, name_hash};
 
-/// Separates namespace and name in what is hashed, so that (`a`, `bc`) and (`ab`, `c`) differ.
+/// Separates namespace and name in the hash input, so that (`a`, `bc`) and (`ab`, `c`) differ.
 const NAMESPACE_END: u8 = 0x1f;
 
-/// The hash of an object. A non-empty locator `key` takes the name's place: objects with one key
+/// The hash of an object. A non-empty locator `key` replaces the name: objects with the same key
 /// stay together.
 #[must_use]
 pub fn object_hash(namespace: &[u8], key: &[u8], name: &[u8]) -> u32 {
@@ -28,8 +28,8 @@ pub fn object_hash(namespace: &[u8], key: &[u8], name: &[u8]) -> u32 {
     name_hash(&bytes)
 }
 
-/// The smallest 2ⁿ-1 that is at least `count - 1`: the mask that [`stable_mod`] wants for `count`
-/// groups.
+/// The smallest 2ⁿ-1 that is at least `count - 1`: the mask that [`stable_mod`] needs for `count`
+/// PGs.
 #[must_use]
 pub fn mask_for(count: u32) -> u32 {
     match count {
@@ -38,9 +38,8 @@ pub fn mask_for(count: u32) -> u32 {
     }
 }
 
-/// `x` modulo `count`, but so that raising `count` by one moves only values that land on the new
-/// number. `mask` is [`mask_for`]`(count)`; the result is below `count` whenever `count` is at
-/// least 1.
+/// `x` modulo `count`, computed so that raising `count` by one moves only values to the new number.
+/// `mask` is [`mask_for`]`(count)`; the result is below `count` if `count` is at least 1.
 #[must_use]
 pub fn stable_mod(x: u32, count: u32, mask: u32) -> u32 {
     if x & mask < count {
@@ -50,18 +49,19 @@ pub fn stable_mod(x: u32, count: u32, mask: u32) -> u32 {
     }
 }
 
-/// The placement group that an object with this hash is in. A pool with `pg_num` 0 cannot exist; it
-/// is taken as 1.
+/// The placement group of an object with this hash. A pool with `pg_num` 0 cannot exist; it is
+/// treated as 1.
 #[must_use]
 pub fn pg_seed(hash: u32, pg_num: u32) -> u32 {
     stable_mod(hash, pg_num.max(1), mask_for(pg_num))
 }
 
-/// What CRUSH maps for a group: group and pool hashed together, so that equal groups of two pools
-/// lie apart. `pgp_num` below `pg_num` makes a group share the place of the one it was split from.
+/// The CRUSH input of a PG: seed and pool hashed together, so that equal seeds of two pools are
+/// placed independently. If `pgp_num` is below `pg_num`, a PG shares the placement of the one it
+/// was split from.
 #[must_use]
 pub fn placement_seed(pg_seed: u32, pgp_num: u32, pool: u64) -> u32 {
-    // Pool ids enter the hash as 32 bits in the systems we are compatible with.
+    // Pool ids are hashed as 32 bits in the systems we are compatible with.
     hash32_2(
         stable_mod(pg_seed, pgp_num.max(1), mask_for(pgp_num)),
         pool as u32,

@@ -3,8 +3,8 @@
 //! ```text
 //!  seed ──placement_seed──▶ x ──rule──▶ raw ──exceptions──▶ raw' ──drop what is down──▶ up set
 //! ```
-//! Replicated pools close the gaps that down devices leave; erasure-coded pools keep them, because
-//! position is meaning.
+//! In replicated pools the gaps left by down devices are closed; in erasure-coded pools they stay,
+//! because the position identifies the shard.
 
 use crate::map::{CrushMap, DeviceId, ItemId, RuleKind};
 use crate::mapper::{MapError, Reweights, Scratch};
@@ -12,24 +12,24 @@ use crate::object::placement_seed;
 use crate::upmap::Upmaps;
 use nacre_types::PoolId;
 
-/// What placement needs to know of a pool.
+/// The parameters of a pool that placement needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolPlacement {
-    /// Its number; part of the hash.
+    /// Its number; an input of the hash.
     pub pool: PoolId,
-    /// How many groups it has, at least 1.
+    /// Number of PGs, at least 1.
     pub pg_num: u32,
-    /// How many of them have places of their own, at most `pg_num`.
+    /// Number of PGs with a placement of their own, at most `pg_num`.
     pub pgp_num: u32,
     /// The rule it uses.
     pub rule: u8,
-    /// How many copies or shards.
+    /// Number of replicas or shards.
     pub size: usize,
-    /// Whether positions shift or keep their meaning.
+    /// Whether positions shift or are fixed.
     pub kind: RuleKind,
 }
 
-/// What CRUSH and the exceptions give for group `seed`, whatever is up.
+/// The result of CRUSH and the exceptions for PG `seed`, regardless of which devices are up.
 pub fn raw(
     map: &CrushMap,
     pool: &PoolPlacement,
@@ -47,8 +47,8 @@ pub fn raw(
     Ok(raw)
 }
 
-/// The up set of group `seed`: the devices that are to serve it, in order. For replicated pools
-/// there are no holes; for erasure-coded pools there is an entry per position.
+/// The up set of PG `seed`: the devices that are to serve it, in order. For replicated pools there
+/// are no holes; for erasure-coded pools there is an entry per position.
 pub fn place(
     map: &CrushMap,
     pool: &PoolPlacement,

@@ -1,10 +1,10 @@
 //! Shadow trees: for every device class, a copy of the hierarchy with only that class's devices
 //! (`default~ssd`).
 //!
-//! A rule that takes `default class ssd` starts at the copy. The copies' ids enter the draws, so
-//! they are part of the map: written down, kept when the trees are rebuilt, and otherwise taken
-//! from the free ids nearest to -1, in the order in which `crushtool` takes them (roots from the
-//! lowest id up, per root class by class, children first).
+//! A rule that takes `default class ssd` starts at the copy. The ids of the copies are inputs of
+//! the draws, so they are part of the map: they are written to its text and kept when the trees are
+//! rebuilt. New ones are the free ids nearest to -1, assigned in the order of `crushtool` (roots
+//! from the lowest id up, per root class by class, children first).
 
 use crate::bucket::{Alg, Bucket};
 use crate::map::{CrushMap, ItemId};
@@ -12,7 +12,7 @@ use crate::weight::Weight;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Ids that shadow buckets had or were written down with: (bucket, class number) → shadow.
+/// Ids that shadow buckets had or that a text gives: (bucket, class number) → shadow.
 pub(crate) type ShadowIds = BTreeMap<(ItemId, usize), ItemId>;
 
 /// Why the shadow trees could not all be built.
@@ -23,9 +23,9 @@ pub enum ShadowError {
         /// The bucket.
         bucket: String,
     },
-    /// A written-down shadow id belongs to another bucket.
+    /// A shadow id given in the text belongs to another bucket.
     IdTaken {
-        /// The bucket that was to have it for a shadow.
+        /// The bucket whose shadow should have had it.
         bucket: String,
         /// The id.
         id: ItemId,
@@ -55,8 +55,8 @@ impl fmt::Display for ShadowError {
 }
 
 impl CrushMap {
-    /// Removes all shadow trees and returns the ids they had. Rules that start in one are to be
-    /// adapted by the caller.
+    /// Removes all shadow trees and returns the ids they had. The caller must adapt rules that
+    /// start in one.
     pub(crate) fn drop_shadows(&mut self) -> ShadowIds {
         for shadow in std::mem::take(&mut self.shadow_of).into_keys() {
             self.remove(shadow);
@@ -64,8 +64,8 @@ impl CrushMap {
         std::mem::take(&mut self.class_shadows)
     }
 
-    /// Builds a shadow tree per root and class. Stops at the first that cannot be built, with the
-    /// earlier ones kept.
+    /// Builds a shadow tree per root and class. Stops at the first that cannot be built; the
+    /// earlier ones are kept.
     pub(crate) fn build_shadows(&mut self, old: &ShadowIds) -> Result<(), ShadowError> {
         let reserved: BTreeSet<ItemId> = old.values().copied().collect();
         let mut next = -1;
@@ -77,8 +77,8 @@ impl CrushMap {
         Ok(())
     }
 
-    /// Builds the shadow of one bucket, children first. `next` is where the search for free ids
-    /// goes on.
+    /// Builds the shadow of one bucket, children first. The search for free ids continues at
+    /// `next`.
     fn shadow(
         &mut self,
         of: ItemId,

@@ -1,4 +1,4 @@
-//! The hierarchy as people look at it: `nacre crush tree`.
+//! The hierarchy as displayed by `nacre crush tree`.
 
 use crate::map::{CrushMap, ItemId};
 use crate::weight::Weight;
@@ -7,13 +7,13 @@ use std::fmt::Write;
 /// One line of the listing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TreeRow<'m> {
-    /// How deep it is below its root, which is at 0.
+    /// Its depth below its root, which has depth 0.
     pub depth: usize,
     /// The bucket or device.
     pub id: ItemId,
     /// The class of a device.
     pub class: Option<&'m str>,
-    /// The weight that the bucket above gives it; a root's own.
+    /// Its weight in the bucket above; for a root, its own weight.
     pub weight: Weight,
     /// The name of its type.
     pub kind: &'m str,
@@ -22,8 +22,8 @@ pub struct TreeRow<'m> {
 }
 
 impl CrushMap {
-    /// Every root with all below it, parents before children; with `shadows`, class trees too. What
-    /// is in two buckets is listed twice. Devices in no bucket come last, at depth 0 and
+    /// Every root with everything below it, parents before children; with `shadows`, class trees
+    /// too. An item in two buckets is listed twice. Devices in no bucket come last, at depth 0 and
     /// without weight.
     #[must_use]
     pub fn tree(&self, shadows: bool) -> Vec<TreeRow<'_>> {
@@ -51,7 +51,7 @@ impl CrushMap {
         rows
     }
 
-    /// Recursion is bounded by the depth that every map is checked for.
+    /// The recursion is bounded by the depth that is checked for every map.
     fn list<'m>(&'m self, id: ItemId, weight: Weight, depth: usize, rows: &mut Vec<TreeRow<'m>>) {
         let kind = self
             .item_kind(id)

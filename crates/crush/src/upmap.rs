@@ -1,8 +1,8 @@
-//! Exceptions to CRUSH: placement groups that are pinned elsewhere, to even out what chance left
-//! uneven.
+//! Exceptions to CRUSH: placement groups pinned to other devices, to correct the unevenness of the
+//! pseudo-random placement.
 //!
 //! A full exception replaces the whole list, an item exception swaps single devices. As in Ceph 16:
-//! an exception whose target is out is ignored, a swap is ignored when its target is already in the
+//! an exception whose target is out is ignored, a swap is ignored if its target is already in the
 //! list, and swaps apply after a full exception, in their order.
 
 use crate::map::{DeviceId, ItemId};
@@ -11,7 +11,7 @@ use crate::weight::Weight;
 use nacre_types::PoolId;
 use std::collections::BTreeMap;
 
-/// A placement group, as exceptions are keyed: pool and seed.
+/// A placement group as the key of exceptions: pool and seed.
 pub type Group = (PoolId, u32);
 
 /// All exceptions of a cluster.
@@ -24,8 +24,8 @@ pub struct Upmaps {
 }
 
 impl Upmaps {
-    /// Applies the exceptions of a group to what CRUSH gave. Devices that `reweights` does not know
-    /// are out.
+    /// Applies the exceptions of a PG to the result of CRUSH. Devices missing in `reweights` are
+    /// out.
     pub fn apply(&self, group: Group, reweights: &Reweights, raw: &mut Vec<ItemId>) {
         let out = |device: &DeviceId| reweights.get(*device) == Weight::ZERO;
         if let Some(list) = self.full.get(&group) {

@@ -2,23 +2,22 @@
 
 use std::fmt;
 
-/// A weight in units of 1/65536. Which of two equal-looking weights is meant matters to every draw,
-/// so it is never a float.
+/// A weight in units of 1/65536. Every draw depends on the exact value, so it is never a float.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Weight(pub u32);
 
 impl Weight {
     /// Takes no data.
     pub const ZERO: Self = Self(0);
-    /// 1.0; as a reweight: takes its whole share.
+    /// 1.0; as a reweight: the device takes its whole share.
     pub const ONE: Self = Self(0x1_0000);
-    /// The most a single device may weigh: 100.0.
+    /// Maximum weight of a single device: 100.0.
     pub const DEVICE_MAX: Self = Self(100 << 16);
-    /// The most a bucket may weigh: 65535.0.
+    /// Maximum weight of a bucket: 65535.0.
     pub const BUCKET_MAX: Self = Self(65_535 << 16);
 
-    /// `value` rounded down to a 16.16 number; `None` when negative, not a number, or 65536 and
-    /// above.
+    /// `value` rounded down to a 16.16 number; `None` if it is negative, not a number, or at least
+    /// 65536.
     #[must_use]
     pub fn from_f64(value: f64) -> Option<Self> {
         (0.0..65_536.0)
@@ -32,10 +31,10 @@ impl Weight {
         f64::from(self.0) / 65_536.0
     }
 
-    /// Reads a decimal number. Up to five decimals it is read as `crushtool` reads it, through a
-    /// single-precision float, so that its maps mean the same here; with more it is read
-    /// exactly, which large weights need. `None` when it is not a plain non-negative number
-    /// below 65536.
+    /// Parses a decimal number. Up to five decimals it is read as `crushtool` reads it, through a
+    /// single-precision float, so that its maps mean the same here; with more decimals it is read
+    /// exactly, which large weights need. `None` if it is not a plain non-negative number below
+    /// 65536.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
@@ -56,7 +55,7 @@ impl Weight {
         } else {
             whole.parse().ok()?
         };
-        // Digits past the twelfth cannot change a multiple of 2⁻¹⁶ that somebody meant to write.
+        // Digits beyond the twelfth do not affect any multiple of 2⁻¹⁶ that a user would write.
         let kept = &fraction[..fraction.len().min(12)];
         let scale = 10_u64.pow(kept.len() as u32);
         let fraction = (u128::from(kept.parse::<u64>().ok()?) << 16) / u128::from(scale);
@@ -66,10 +65,10 @@ impl Weight {
     const CRUSHTOOL_DECIMALS_MAX: usize = 5;
 
     /// The number to three decimals as C's `printf` rounds it, from a single-precision float, as
-    /// `crushtool` has it.
+    /// `crushtool` prints it.
     #[must_use]
     pub fn rounded(self) -> String {
-        // A float of 24 significant bits that came from an integer is an integer.
+        // A float with 24 significant bits that came from an integer is an integer.
         let float = self.0 as f32 as u64;
         let (mut thousandths, rest) = ((float * 1000) >> 16, (float * 1000) & 0xffff);
         if rest > 0x8000 || (rest == 0x8000 && thousandths % 2 == 1) {
@@ -79,15 +78,15 @@ impl Weight {
     }
 }
 
-/// Three decimals where they suffice to read the same weight back, six where not.
+/// Three decimals if they suffice to read the same weight back, otherwise six.
 impl fmt::Display for Weight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let short = self.rounded();
         if Self::parse(&short) == Some(*self) {
             return f.write_str(&short);
         }
-        // The middle of the interval that means this weight: a reader with fewer bits most likely
-        // hits it as well.
+        // The middle of the interval that is read as this weight: a reader with fewer bits most
+        // likely reads it too.
         let millionths = ((u64::from(self.0) * 2 + 1) * 1_000_000) >> 17;
         write!(
             f,
@@ -121,7 +120,7 @@ mod tests {
             assert_eq!(Weight::parse(text), Some(Weight(raw)), "{text}");
             assert_eq!(Weight(raw).to_string(), text);
         }
-        // Ties go to the even digit, as printf has it: 4096/65536 is 0.0625.
+        // Ties go to the even digit, as in printf: 4096/65536 is 0.0625.
         assert_eq!(Weight(4096).rounded(), "0.062");
         assert_eq!(Weight(3 * 4096).rounded(), "0.188");
     }

@@ -1,10 +1,11 @@
-//! What a primary knows of its updates: one number per replica is enough, since acknowledgements
-//! are cumulative.
+//! The state of a primary's updates: one number per replica is enough, since acknowledgements are
+//! cumulative.
 //!
 //! ```text
 //!  submitted ≥ logged (own log), acked[p] (each other OSD) ≥ committed = their minimum
 //! ```
-//! Invariant (checked in [`Progress::release`]): nothing is released that some replica lacks.
+//! Invariant (checked in [`Progress::release`]): an update is released only when every replica has
+//! it.
 
 use crate::OSDS;
 use anyhow::{Result, ensure};
@@ -14,7 +15,7 @@ use std::collections::VecDeque;
 pub struct Progress {
     me: usize,
     submitted: u64,
-    /// By OSD; our own entry is what our log has.
+    /// By OSD; the own entry is the state of the own log.
     durable: [u64; OSDS],
     committed: u64,
     /// Requests of the versions after `committed`, in order.
@@ -22,7 +23,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of a primary without updates.
+    /// For a primary without updates.
     pub fn new(me: usize) -> Self {
         Self {
             me,
@@ -33,14 +34,14 @@ impl Progress {
         }
     }
 
-    /// Gives the next version to a request.
+    /// Assigns the next version to a request.
     pub fn submit(&mut self, request: u64) -> u64 {
         self.submitted += 1;
         self.requests.push_back(request);
         self.submitted
     }
 
-    /// Our own log has everything up to `version` durable.
+    /// The own log has everything up to `version` durable.
     pub fn logged(&mut self, version: u64) {
         debug_assert!(
             version <= self.submitted,
@@ -49,10 +50,10 @@ impl Progress {
         self.durable[self.me] = self.durable[self.me].max(version);
     }
 
-    /// A replica has everything up to `version` durable. An earlier one says nothing new.
+    /// A replica has everything up to `version` durable. An earlier version is ignored.
     ///
     /// # Errors
-    /// When it has what was never sent.
+    /// When it acknowledges a version that was never sent.
     pub fn acknowledged(&mut self, by: usize, version: u64) -> Result<()> {
         ensure!(
             version <= self.submitted,
@@ -63,7 +64,7 @@ impl Progress {
         Ok(())
     }
 
-    /// Gives each update that has become durable everywhere, once and in order.
+    /// Releases each update that has become durable everywhere, once and in order.
     pub fn release(&mut self, mut reply: impl FnMut(u64, u64)) {
         let committed = self.durable.into_iter().min().unwrap_or(0);
         while self.committed < committed {
@@ -89,7 +90,7 @@ mod tests {
 
     #[test]
     fn two_updates_are_released_when_all_three_have_them_in_every_order() {
-        // Three members, each reports version 1 and then 2, or 2 at once.
+        // Three members; each reports version 1 and then 2, or 2 at once.
         let reports: Vec<(usize, u64)> = (0..OSDS).flat_map(|by| [(by, 1), (by, 2)]).collect();
         for order in 0..reports.len().pow(4) {
             let mut progress = Progress::new(1);

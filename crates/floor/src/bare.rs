@@ -1,5 +1,5 @@
-//! Large reads as three sockets and nothing else: one byte asks for an object, and its bytes come
-//! from memory, without a head and a checksum. What `nacre` attains is a share of this.
+//! Large reads over three plain sockets: one byte requests an object, and its bytes are sent from
+//! memory, without a header and a checksum. The rate of `nacre` is stated as a fraction of this.
 
 use crate::measure::{Clock, Counters, Outcome, Phase, SILENCE_MAX};
 use crate::poll::{Poll, Ready};
@@ -13,11 +13,11 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Asks for an object.
+/// Requests an object.
 const OBJECT: u8 = 1;
-/// Asks for the CPU used: 8 bytes, after all objects that were asked for before.
+/// Requests the CPU time used: 8 bytes, after all objects requested before.
 const USAGE: u8 = 2;
-/// Received with one call at most.
+/// Maximum number of bytes received with one call.
 const RECEIVED_MAX: usize = 1 << 20;
 
 /// Serves until the client has closed its connection.
@@ -55,7 +55,7 @@ pub fn serve(size: usize, mut sockets: Vec<Option<TcpStream>>) -> Result<()> {
     }
 }
 
-/// What comes next on a connection.
+/// The next item on a connection.
 enum Expected {
     Object(Instant),
     Usage,
@@ -64,7 +64,7 @@ enum Expected {
 struct Link {
     socket: TcpStream,
     expected: VecDeque<Expected>,
-    /// Bytes of what comes next that are here.
+    /// Number of bytes of the next item received so far.
     filled: usize,
     used: [u8; 8],
 }
@@ -72,7 +72,7 @@ struct Link {
 /// Runs the load.
 ///
 /// # Errors
-/// When an OSD ends or is silent.
+/// When an OSD ends or stops responding.
 pub fn run(row: &Row, length: Duration, sockets: Vec<Option<TcpStream>>) -> Result<Outcome> {
     ensure!(row.size > 0, "--size of large reads is at least 1");
     let poll = Poll::new()?;
@@ -145,7 +145,7 @@ impl Link {
         self.socket.write_all(&[what]).context("sending a request")
     }
 
-    /// Receives something; gives what is there whole by that.
+    /// Receives bytes; returns the item that they complete.
     fn receive(&mut self, memory: &mut [u8], size: usize) -> Result<Option<Expected>> {
         let whole = if matches!(self.expected.front(), Some(Expected::Usage)) {
             8

@@ -1,4 +1,5 @@
-//! The client of small operations: so many in flight, each to the primary of its object.
+//! The client of small operations: a fixed number in flight, each sent to the primary of its
+//! object.
 
 use crate::frame::{Body, Kind, checksum};
 use crate::measure::{Clock, Counters, Outcome, Phase, SILENCE_MAX};
@@ -9,7 +10,7 @@ use crate::{OSDS, random::Random};
 use anyhow::{Result, bail, ensure};
 use std::time::{Duration, Instant};
 
-/// What a connection holds without anybody receiving: more in flight could block both ends.
+/// Bytes that a connection buffers while nothing is received: more in flight could block both ends.
 const IN_FLIGHT_MAX: usize = 512 << 10;
 
 struct Client<'a> {
@@ -19,17 +20,17 @@ struct Client<'a> {
     payload: Vec<u8>,
     random: Random,
     requests: u64,
-    /// When each request in flight was sent, by number.
+    /// Send time of each request in flight, by number.
     sent: Vec<Instant>,
     in_flight: usize,
-    /// When an OSD was last heard of.
+    /// When the last frame from an OSD arrived.
     heard: Instant,
 }
 
 /// Runs the load.
 ///
 /// # Errors
-/// When an OSD ends or is silent.
+/// When an OSD ends or stops responding.
 pub fn run(row: &Row, objects: u64, length: Duration, net: Net) -> Result<Outcome> {
     ensure!(
         row.depth * row.size <= IN_FLIGHT_MAX,
@@ -107,7 +108,7 @@ impl Client<'_> {
         self.net.flush(&self.payload)
     }
 
-    /// Waits for replies and takes them in; gives when they came.
+    /// Waits for replies and processes them; returns the time of their arrival.
     fn receive(
         &mut self,
         clock: &mut Clock,
@@ -125,7 +126,7 @@ impl Client<'_> {
                         clock.done(now - self.sent[slot]);
                         self.in_flight -= 1;
                     }
-                    // Such a frame is of no request: its place keeps the OSD.
+                    // Such a frame belongs to no request: its request field holds the OSD.
                     (Kind::Used, Some(all)) => all.push(Body {
                         request: osd as u64,
                         ..frame.body
@@ -143,7 +144,7 @@ impl Client<'_> {
         Ok(now)
     }
 
-    /// Asks every OSD what it has used.
+    /// Requests the counters of every OSD.
     fn counters(&mut self, clock: &mut Clock) -> Result<Counters> {
         for osd in 0..OSDS {
             self.net
@@ -152,7 +153,7 @@ impl Client<'_> {
         self.net.flush(&[])?;
         let mut all = Vec::new();
         while all.len() < OSDS {
-            // The load goes on meanwhile.
+            // The load continues meanwhile.
             let now = self.receive(clock, Some(&mut all))?;
             self.send(now)?;
         }

@@ -1,12 +1,12 @@
-//! Four processes: this one is the client, three children are OSDs. Each is connected with all
-//! others over loopback TCP.
+//! Four processes: this one is the client, three children are OSDs. Each is connected to all others
+//! over loopback TCP.
 //!
 //! ```text
 //!  OSD 0 listens, prints its port ─▶ OSD 1 --peer PORT ─▶ OSD 2 --peer PORT --peer PORT
 //!                                                         └─▶ the client connects to all three
 //! ```
-//! A child has its data file as standard input and prints its port on standard output. It ends with
-//! the client's connection, and with the client's process at the latest.
+//! A child has its data file as standard input and prints its port on standard output. It ends when
+//! the client's connection closes, or at the latest with the client's process.
 
 use crate::workload::{Row, Service};
 use crate::{CLIENT, OSDS, bare, client, files, net, pieces};
@@ -21,7 +21,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A child that has not ended so long after its connection was closed is killed.
+/// A child still running this long after its connection was closed is killed.
 const END_MAX: Duration = Duration::from_secs(5);
 
 /// Arguments of a child.
@@ -53,11 +53,11 @@ pub struct Osd {
     client: i32,
 }
 
-/// Data files, which all rows use one after the other.
+/// Data files, used by one row after the other.
 pub struct Files(Vec<File>);
 
 impl Files {
-    /// Of so many bytes each, below a directory.
+    /// Creates files of `bytes` bytes each, below a directory.
     ///
     /// # Errors
     /// When they cannot be written.
@@ -94,7 +94,7 @@ pub fn measure(
         Service::Bare => bare::run(row, length, sockets),
     };
     let ended = cluster.end();
-    // Why an OSD ended is more useful than that it did.
+    // The reason why an OSD ended is more useful than the fact.
     ended.and(outcome)
 }
 
@@ -155,7 +155,8 @@ impl Cluster {
             BufReader::new(output)
                 .read_line(&mut line)
                 .context("reading an OSD's port")?;
-            // An OSD that fails prints why, and no port. The others are killed when this returns.
+            // An OSD that fails prints the reason instead of a port. The others are killed when
+            // this returns.
             ports.push(
                 line.trim()
                     .parse::<u16>()
@@ -169,7 +170,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Waits for the end of all children, whose connections are closed.
+    /// Waits for the end of all children; their connections are closed.
     fn end(&mut self) -> Result<()> {
         let limit = Instant::now() + END_MAX;
         let mut failed = Vec::new();
@@ -207,7 +208,7 @@ impl Drop for Cluster {
 /// When anything fails.
 pub fn osd(settings: &Osd) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL)).context("asking to end with the client")?;
-    // The client may have ended before that was asked for.
+    // The client may have ended before the kernel was asked for the signal.
     let parent = getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     ensure!(parent == settings.client, "the client has ended");
     let file = std::io::stdin()
@@ -262,7 +263,7 @@ fn sockets(settings: &Osd) -> Result<Vec<Option<TcpStream>>> {
     for (peer, port) in settings.peer.iter().enumerate() {
         sockets[peer] = Some(connect(*port, settings.id)?);
     }
-    // Later OSDs, and the client.
+    // Later OSDs and the client.
     for _ in settings.id + 1..=CLIENT {
         let (mut socket, _) = listener.accept().context("accepting a connection")?;
         let mut peer = [0];

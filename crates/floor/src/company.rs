@@ -1,12 +1,13 @@
-//! When a group of the log is written: with the writers of the one before it, or after a while.
+//! When to write a group of the log: once the writers of the previous group have written again, or
+//! after a time limit.
 //!
-//! Writers that are answered together write again together. A group therefore waits until as many
-//! updates are there as there were when the last group ended, written or waiting, but no longer
-//! than three times what that one took. As `crates/store/src/feed.rs`.
+//! Writers that are answered together write again together. A group therefore waits until there are
+//! as many updates as there were when the last group ended, written or waiting, but no longer than
+//! three times the duration of the last one. The same algorithm as in `crates/store/src/feed.rs`.
 
 use std::time::{Duration, Instant};
 
-/// A group waits so many times what the last one took.
+/// A group waits at most this many times the duration of the last one.
 const GROUPS: u32 = 3;
 /// The longest wait.
 const WAIT_MAX: Duration = Duration::from_micros(1200);
@@ -19,22 +20,22 @@ pub struct Company {
     since: Option<Instant>,
 }
 
-/// What is to be done.
+/// The decision.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The group is written.
+    /// Write the group.
     Write,
-    /// It waits, at most until then.
+    /// Wait, at most until this time.
     WaitUntil(Instant),
 }
 
 impl Company {
-    /// A group ended: it and what waits are the writers of the next one.
+    /// A group ended: its updates and those waiting give the number of writers of the next one.
     pub fn ended(&mut self, written: usize, waiting: usize, took: Duration) {
         (self.expected, self.took) = (written + waiting, took);
     }
 
-    /// Whether a group of `count` updates is written now, while none is in flight.
+    /// Whether to write a group of `count` updates now, while none is in flight.
     pub fn judge(&mut self, count: usize, now: Instant) -> Verdict {
         let until = *self.since.get_or_insert(now) + (self.took * GROUPS).min(WAIT_MAX);
         if count < self.expected && now < until {

@@ -1,5 +1,5 @@
-//! The thread that writes pieces: past the page cache, several with one call, one flush for all
-//! that are there.
+//! The thread that writes pieces: bypassing the page cache, several with one call, one flush for
+//! all that are ready.
 
 use crate::memory::Aligned;
 use crate::stream::PIECE;
@@ -14,18 +14,18 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-/// Pieces of one call.
+/// Maximum number of pieces per call.
 const CALL_MAX: usize = 16;
 
-/// A piece on its way to the disk.
+/// A piece to be written.
 struct Job {
     slot: u64,
     data: Arc<Aligned>,
-    /// Who gave it its version, and that.
+    /// The OSD that assigned the version, and the version.
     mark: (usize, u64),
 }
 
-/// The loop's end of it.
+/// The interface of the loop to the thread.
 pub struct Disk {
     jobs: Sender<Job>,
     outcomes: Receiver<Result<Vec<(usize, u64)>>>,
@@ -35,7 +35,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// On a file that has its whole size already.
+    /// Starts it on a file that already has its full size.
     ///
     /// # Errors
     /// When the thread does not start.
@@ -52,7 +52,7 @@ impl Disk {
             while let Ok(first) = work.recv() {
                 let jobs: Vec<Job> = std::iter::once(first).chain(work.try_iter()).collect();
                 let outcome = write(&file, &jobs);
-                // The loop may use their memory as soon as it is told.
+                // The loop may reuse their memory as soon as it is notified.
                 let marks = jobs.iter().map(|job| job.mark).collect();
                 drop(jobs);
                 let told = done.send(outcome.map(|()| marks)).is_ok();
@@ -92,10 +92,10 @@ impl Disk {
             .context("the disk's thread has ended")
     }
 
-    /// Gives the pieces that have become durable since.
+    /// Reports the pieces that have become durable since the last call.
     ///
     /// # Errors
-    /// When they were not written.
+    /// When a write failed.
     pub fn durable(&self, mut each: impl FnMut(usize, u64)) -> Result<usize> {
         let mut groups = 0;
         for outcome in self.outcomes.try_iter() {
@@ -109,7 +109,7 @@ impl Disk {
 }
 
 fn write(file: &File, jobs: &[Job]) -> Result<()> {
-    // Neighbours, except where the file begins again.
+    // Neighbours, except at the wrap of the file.
     for run in jobs
         .chunk_by(|one, next| next.slot == one.slot + 1)
         .flat_map(|run| run.chunks(CALL_MAX))

@@ -1,4 +1,4 @@
-//! Files without a name: the kernel removes them when the program ends, also when it is killed.
+//! Files without a name: the kernel removes them when the program ends, even if it is killed.
 
 use anyhow::{Context, Result};
 use rustix::fs::{Mode, OFlags};
@@ -6,10 +6,10 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
-/// Makes a file of so many bytes below `dir` and takes its name away.
+/// Creates a file of `bytes` bytes below `dir` and unlinks it.
 ///
 /// # Errors
-/// When there is no room, or no such directory.
+/// When there is no space, or no such directory.
 pub fn unnamed(dir: &Path, id: usize, bytes: u64) -> Result<File> {
     let path = dir.join(format!("nacre-floor.{}.{id}", std::process::id()));
     let file = File::options()
@@ -19,7 +19,7 @@ pub fn unnamed(dir: &Path, id: usize, bytes: u64) -> Result<File> {
         .open(&path);
     let mut file = file.with_context(|| format!("creating {}", path.display()))?;
     fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
-    // Written, not only reserved: a first write into reserved space changes metadata.
+    // Written, not only allocated: a first write into allocated space changes metadata.
     let block = vec![1; 1 << 20];
     let mut left = bytes;
     while left > 0 {
@@ -33,8 +33,8 @@ pub fn unnamed(dir: &Path, id: usize, bytes: u64) -> Result<File> {
     Ok(file)
 }
 
-/// The same file past the page cache; with `durable`, what is written is flushed at once. Nothing
-/// where the file system does not know that.
+/// The same file, bypassing the page cache; with `durable`, writes are flushed at once. `None`
+/// where the file system does not support it.
 pub fn direct(file: &File, durable: bool) -> Option<File> {
     use std::os::fd::AsRawFd;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());

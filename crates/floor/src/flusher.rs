@@ -1,4 +1,4 @@
-//! The thread that flushes the log, so that the loop goes on meanwhile.
+//! The thread that flushes the log, so that the loop continues meanwhile.
 
 use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, eventfd};
@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-/// The loop's end of it.
+/// The interface of the loop to the thread.
 pub struct Flusher {
     asked: Sender<()>,
     outcomes: Receiver<rustix::io::Result<()>>,
@@ -19,7 +19,7 @@ impl Flusher {
     /// Starts it.
     ///
     /// # Errors
-    /// When the kernel has no room for it.
+    /// When the kernel lacks the resources.
     pub fn start(file: File) -> Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .context("creating an event")?;
@@ -27,7 +27,7 @@ impl Flusher {
         let (asked, requests) = channel();
         let (done, outcomes) = channel();
         let work = move || {
-            // Ends with the loop.
+            // It ends when the loop does.
             while requests.recv().is_ok() && done.send(fdatasync(&file)).is_ok() {
                 if rustix::io::write(&signal, &1_u64.to_ne_bytes()).is_err() {
                     break;
@@ -50,7 +50,7 @@ impl Flusher {
         &self.event
     }
 
-    /// Asks for a flush.
+    /// Requests a flush.
     ///
     /// # Errors
     /// When the thread has ended.
@@ -58,7 +58,7 @@ impl Flusher {
         self.asked.send(()).context("the flusher has ended")
     }
 
-    /// How the flush went whose end the event told.
+    /// Result of the flush whose end the event signalled.
     ///
     /// # Errors
     /// When it failed.

@@ -1,17 +1,18 @@
-//! Frames: a head of 40 bytes, a body of the size that Nacre's has, and a payload.
+//! Frames: a header of 40 bytes, a body of the same size as Nacre's, and a payload.
 //!
 //! ```text
 //!  0       4      6      8          12            16     20            24      32         36
 //!  │ magic │ kind │ zero │ body len │ payload len │ zero │ payload crc │ epoch │ body crc │ head crc
 //!  body: request │ object │ version │ group, 8 bytes each │ name, 40 │ zeros up to the usual size
 //! ```
-//! Everything is little-endian. Three checksums: of the head (without itself), of the body, and of
-//! the payload. The sender of a payload computes its checksum once; a primary hands it on.
+//! Everything is little-endian. Three checksums: of the header (without the checksum itself), of
+//! the body, and of the payload. The sender of a payload computes its checksum once; a primary
+//! forwards it.
 
 use anyhow::{Result, ensure};
 use crc_fast::crc32_iscsi;
 
-/// Bytes of a head.
+/// Size of a header in bytes.
 pub const HEAD: usize = 40;
 /// Bytes of an object's name, zeros at the end included.
 pub const NAME: usize = 40;
@@ -20,7 +21,7 @@ pub const BODY_MAX: usize = 230;
 /// Bytes of fields and name in a body.
 const FIELDS: usize = 32;
 const MAGIC: u32 = u32::from_le_bytes(*b"FLR1");
-/// Every frame of Nacre says of which map it is.
+/// Every frame of Nacre carries the epoch of its map.
 const EPOCH: u64 = 7;
 
 /// The name of an object.
@@ -31,26 +32,26 @@ pub fn checksum(bytes: &[u8]) -> u32 {
     crc32_iscsi(bytes)
 }
 
-/// What a frame is.
+/// Type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A client's update; its payload is the data.
     Write,
     /// A client's update that runs a method first.
     Call,
-    /// The same update on its way to a replica.
+    /// The same update, sent to a replica.
     Replicate,
-    /// A replica has everything durable up to `version`.
+    /// The replica has everything up to `version` durable.
     Acknowledge,
     /// Every replica has this update durable.
     Reply,
-    /// A client asks for an object.
+    /// A client requests an object.
     Read,
     /// The object; its payload is the data.
     Data,
-    /// A client asks what the process has used so far.
+    /// A client requests the resources that the process has used so far.
     Usage,
-    /// `version`: nanoseconds of CPU; `object`: flushes; `group`: updates in them.
+    /// `version`: nanoseconds of CPU time; `object`: flushes; `group`: updates in them.
     Used,
 }
 
@@ -67,7 +68,7 @@ impl Kind {
         Self::Used,
     ];
 
-    /// Bytes of the body: what Nacre's messages of this kind have.
+    /// Length of the body: that of Nacre's message of this kind.
     pub const fn body_len(self) -> usize {
         match self {
             Self::Write | Self::Call => 150,
@@ -87,35 +88,35 @@ impl Kind {
     }
 }
 
-/// What the head says.
+/// Contents of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// What the frame is.
+    /// Type of the frame.
     pub kind: Kind,
     /// Bytes of its payload.
     pub payload_len: usize,
-    /// Their checksum; 0 without a payload.
+    /// Checksum of the payload; 0 without a payload.
     pub payload_crc: u32,
     body_crc: u32,
 }
 
-/// What the body says.
+/// Contents of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Body {
     /// Number of the client's request.
     pub request: u64,
     /// Number of the object.
     pub object: u64,
-    /// Place of the update in its primary's order.
+    /// Position of the update in its primary's order.
     pub version: u64,
     /// Placement group.
     pub group: u64,
-    /// Name of the object; zeros where the kind has none.
+    /// Name of the object; zeros if the kind has none.
     pub name: Name,
 }
 
 impl Body {
-    /// One of numbers alone.
+    /// A body without a name.
     pub const fn of(request: u64, object: u64, version: u64, group: u64) -> Self {
         Self {
             request,
@@ -127,7 +128,7 @@ impl Body {
     }
 }
 
-/// Appends head and body; gives their length. The payload follows them on the wire.
+/// Appends header and body; returns their length. The payload follows them on the wire.
 pub fn encode(out: &mut Vec<u8>, kind: Kind, body: &Body, payload_len: usize, crc: u32) -> usize {
     let mut bytes = [0; HEAD + BODY_MAX];
     let end = HEAD + kind.body_len();
@@ -152,10 +153,10 @@ pub fn encode(out: &mut Vec<u8>, kind: Kind, body: &Body, payload_len: usize, cr
     end
 }
 
-/// Reads a head, of which `bytes` has all [`HEAD`].
+/// Parses a header from `bytes`, which holds all [`HEAD`] bytes.
 ///
 /// # Errors
-/// When it is not one that [`encode`] made.
+/// When it is not a valid header.
 pub fn parse_head(bytes: &[u8]) -> Result<Head> {
     ensure!(
         u32_at(bytes, 0) == MAGIC,
@@ -181,10 +182,10 @@ pub fn parse_head(bytes: &[u8]) -> Result<Head> {
     })
 }
 
-/// Reads the body of a frame, of which `bytes` has all.
+/// Parses the body of a frame from `bytes`, which holds all of it.
 ///
 /// # Errors
-/// When its checksum is another.
+/// When its checksum does not match.
 pub fn parse_body(head: &Head, bytes: &[u8]) -> Result<Body> {
     ensure!(
         checksum(bytes) == head.body_crc,
@@ -198,10 +199,10 @@ pub fn parse_body(head: &Head, bytes: &[u8]) -> Result<Body> {
     Ok(body)
 }
 
-/// Compares a payload with what its head says.
+/// Compares a payload with the checksum in its header.
 ///
 /// # Errors
-/// When it is another.
+/// When it does not match.
 pub fn verify_payload(head: &Head, payload: &[u8]) -> Result<()> {
     ensure!(
         payload.is_empty() || checksum(payload) == head.payload_crc,

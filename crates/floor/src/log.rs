@@ -4,9 +4,9 @@
 //!  add … ─▶ waiting ──company is there──▶ in flight ──flushed──▶ durable
 //!                 a group of one: written past the page cache by the loop itself, durable at once
 //! ```
-//! A group is a head with all records, in whole blocks, and then the payloads. Short payloads stand
-//! in the records. The file is written over and over: it has its size from the beginning, so that a
-//! flush has no metadata to write.
+//! A group consists of a header with all records, padded to whole blocks, followed by the payloads.
+//! Short payloads are stored in the records. The file is used as a ring and has its full size from
+//! the beginning, so that a flush has no metadata to write.
 
 use crate::OSDS;
 use crate::company::{Company, Verdict};
@@ -21,35 +21,35 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-/// Before the records of a group.
+/// Size of the header before the records of a group.
 const GROUP_HEAD: usize = 64;
-/// What a record takes, and what precedes a short payload.
+/// Size of a record, and offset of a short payload in it.
 const RECORD: usize = BODY_MAX + 10;
-/// Payloads up to here stand in the records.
+/// Payloads up to this size are stored in the records.
 const SHORT_MAX: usize = 512;
-/// Updates of a group.
+/// Maximum number of updates per group.
 const GROUP_MAX: usize = 512;
 
-/// Of each origin the last version: an OSD's own updates, and those it has from other primaries.
+/// The last version of each origin: an OSD's own updates, and those received from other primaries.
 pub type Marks = [u64; OSDS];
 
-/// Updates that are in no group yet.
+/// Updates not yet assigned to a group.
 #[derive(Default)]
 struct Waiting {
     count: usize,
     marks: Marks,
     /// [`GROUP_HEAD`] bytes, and the records.
     records: Vec<u8>,
-    /// Payloads that were copied, since their connection needs the room.
+    /// Payloads that were copied, because their connection needs the buffer.
     held: Vec<u8>,
-    /// Payloads that lie where they were received.
+    /// Payloads still in their receive buffers.
     fresh: Vec<Received>,
 }
 
 /// See the module head.
 pub struct Log {
     file: File,
-    /// The same file, past the page cache, where that is possible.
+    /// The same file, bypassing the page cache, where possible.
     direct: Option<File>,
     one: Aligned,
     flusher: Flusher,
@@ -67,7 +67,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// In a file that has its whole size already.
+    /// Opens the log in a file that already has its full size.
     ///
     /// # Errors
     /// When it cannot be used.
@@ -94,7 +94,7 @@ impl Log {
         })
     }
 
-    /// What tells that a flush has ended: then [`Self::flushed`] is to be called.
+    /// The event that signals the end of a flush: then call [`Self::flushed`].
     pub fn event(&self) -> &OwnedFd {
         self.flusher.event()
     }
@@ -109,10 +109,10 @@ impl Log {
         self.durable
     }
 
-    /// Adds an update that `origin` has given a version.
+    /// Adds an update with the version that `origin` assigned.
     ///
     /// # Errors
-    /// When too much waits already.
+    /// When too many updates are already waiting.
     pub fn add(&mut self, net: &Net, frame: &Frame, origin: usize, version: u64) -> Result<()> {
         let waiting = &mut self.waiting;
         ensure!(
@@ -138,7 +138,7 @@ impl Log {
         Ok(())
     }
 
-    /// The flusher has told that it is done.
+    /// Called when the flusher has signalled the end of a flush.
     ///
     /// # Errors
     /// When the flush failed.
@@ -152,10 +152,10 @@ impl Log {
         Ok(())
     }
 
-    /// Writes a group if it is time. Gives when to ask again at the latest.
+    /// Writes a group if it is due. Returns the latest time for the next call.
     ///
     /// # Errors
-    /// When it is not written.
+    /// When the write fails.
     pub fn advance(&mut self, net: &Net) -> Result<Option<Instant>> {
         let mut again = None;
         if self.waiting.count > 0 && self.in_flight.is_none() {
@@ -165,7 +165,7 @@ impl Log {
                 Verdict::WaitUntil(until) => again = Some(until),
             }
         }
-        // Connections will overwrite what waits.
+        // Connections will overwrite the buffers of waiting payloads.
         for payload in self.waiting.fresh.drain(..) {
             self.waiting.held.extend_from_slice(net.bytes(payload));
         }
@@ -207,7 +207,7 @@ impl Log {
             self.flusher.flush()?;
             self.in_flight = Some((group.marks, group.count));
         }
-        // Its memory is used again.
+        // Its memory is reused.
         group.clear();
         self.waiting = group;
         Ok(())
@@ -223,26 +223,26 @@ impl Log {
 }
 
 impl Waiting {
-    /// Makes the records whole blocks if payloads follow.
+    /// Pads the records to whole blocks if payloads follow.
     fn pad(&mut self, net: &Net) {
         if self.pieces(net).nth(1).is_some() {
             self.records.resize(whole_blocks(self.records.len()), 0);
         }
     }
 
-    /// Fills the head in.
+    /// Fills in the header.
     fn seal(&mut self, position: u64) {
         self.records[8..16].copy_from_slice(&position.to_le_bytes());
         self.records[16..24].copy_from_slice(&(self.count as u64).to_le_bytes());
         for (to, mark) in self.records[24..48].chunks_exact_mut(8).zip(self.marks) {
             to.copy_from_slice(&mark.to_le_bytes());
         }
-        // The payloads' own checksums stand in their records.
+        // The checksums of the payloads are in their records.
         let crc = checksum(&self.records[8..]);
         self.records[..4].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// Everything in the order in which it is written.
+    /// All parts in the order in which they are written.
     fn pieces<'a>(&'a self, net: &'a Net) -> impl Iterator<Item = &'a [u8]> {
         let held = Some(&self.held[..]).filter(|held| !held.is_empty());
         let fresh = self.fresh.iter().map(|payload| net.bytes(*payload));

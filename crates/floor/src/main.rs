@@ -1,21 +1,21 @@
-//! The floor: what a replicated operation costs when only the unavoidable is done.
+//! The floor: the cost of a replicated operation when only the unavoidable work is done.
 //!
 //! ```text
 //!  client ──▶ primary ──▶ two replicas    four processes, loopback TCP; each OSD is the primary
 //!             log │           │ log       of a third of the objects; one flush for many updates
 //!  client ◀── reply once all three logs have it; acknowledgements are cumulative
 //! ```
-//! Done: checksums at both ends of every frame, a log that is flushed, a table of objects, requests
-//! that are remembered, recent records of each group. Not done: maps, peering, recovery, scrub,
-//! snapshots, locks, in-place writes, space, checkpoints, reading anything back after a crash.
+//! Done: checksums at both ends of every frame, a log that is flushed, a table of objects, a table
+//! of completed requests, recent records of each PG. Not done: maps, peering, recovery, scrub,
+//! snapshots, locks, in-place writes, space management, checkpoints, recovery after a crash.
 //!
 //! * [`workload`]: the rows; [`cluster`]: the processes; [`measure`]: the figures;
 //! * [`client`], [`osd`], [`net`], [`log`] (with [`company`] and [`flusher`]), [`state`], [`acks`]:
 //!   small operations, start at `osd`;
 //! * [`pieces`], [`stream`], [`disk`]: large writes; [`bare`]: large reads.
 //!
-//! It shares no code with Nacre, so that it cannot share what Nacre wastes. It is a host: it opts
-//! out of the lists that keep clocks, threads and files out of the pure crates.
+//! It shares no code with Nacre, so that it cannot share Nacre's overhead. It is a host crate: it
+//! opts out of the lists that keep clocks, threads and files out of the pure crates.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -55,7 +55,7 @@ use workload::{ROWS, Row};
 
 /// OSDs, each with a replica of every object.
 pub(crate) const OSDS: usize = 3;
-/// The client's place among the peers of an OSD.
+/// Index of the client among the peers of an OSD.
 pub(crate) const CLIENT: usize = OSDS;
 
 /// What a replicated operation costs when only the unavoidable is done

@@ -1,43 +1,43 @@
-//! Measuring: after a while the counters are looked at, and again at the end.
+//! Measuring: the counters are read after the warm-up, and again at the end.
 
 use crate::frame::Body;
 use crate::usage;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Before anything counts, if it is measured for as long.
+/// Warm-up before the measurement, if the measurement is at least as long.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// A load that does nothing for so long hangs.
+/// A load without progress for this long hangs.
 pub const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// What a load has done while it was measured.
+/// Result of a load while it was measured.
 #[derive(Debug)]
 pub struct Outcome {
     /// Operations that ended.
     pub ops: u64,
-    /// How long.
+    /// Duration of the measurement.
     pub seconds: f64,
-    /// Of each operation, in tenths of microseconds; in order.
+    /// Latency of each operation, in tenths of microseconds; sorted.
     pub latencies: Vec<u32>,
-    /// CPU of the client and each OSD, in microseconds.
+    /// CPU time of the client and each OSD, in microseconds.
     pub cpu_us: Vec<f64>,
-    /// Processors that others kept busy.
+    /// Number of processors that other processes kept busy.
     pub others_cpus: f64,
-    /// Groups of all logs, and updates in them.
+    /// Number of groups of all logs, and of updates in them.
     pub groups: [u64; 2],
 }
 
 /// Counters of all processes at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Nanoseconds of CPU, of each OSD.
+    /// Nanoseconds of CPU time of each OSD.
     pub osds_ns: Vec<u64>,
-    /// Groups of all logs, and updates in them.
+    /// Number of groups of all logs, and of updates in them.
     pub groups: [u64; 2],
 }
 
 impl Counters {
-    /// From what the OSDs have told, in their order.
+    /// Computes them from the replies of the OSDs, in their order.
     pub fn of(used: &[Body]) -> Self {
         Self {
             osds_ns: used.iter().map(|body| body.version).collect(),
@@ -56,7 +56,7 @@ struct Mark {
     counters: Counters,
 }
 
-/// When to look, and what was found.
+/// Schedule and counters of a measurement.
 pub struct Clock {
     begun: Instant,
     length: Duration,
@@ -65,19 +65,19 @@ pub struct Clock {
     latencies: Vec<u32>,
 }
 
-/// What is to be done now.
+/// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// The load goes on.
+    /// Continue the load.
     Load,
-    /// It goes on, and counters are looked at: [`Clock::start`].
+    /// Continue, and read the counters: [`Clock::start`].
     Start,
-    /// It is over: [`Clock::end`].
+    /// End: [`Clock::end`].
     End,
 }
 
 impl Clock {
-    /// Measures for so long.
+    /// Measures for `length`.
     pub fn new(length: Duration) -> Self {
         Self {
             begun: Instant::now(),
@@ -88,7 +88,7 @@ impl Clock {
         }
     }
 
-    /// What is to be done at `now`.
+    /// The action at `now`.
     pub fn phase(&self, now: Instant) -> Phase {
         match &self.first {
             None if now >= self.begun + WARM_UP.min(self.length) => Phase::Start,
@@ -98,7 +98,7 @@ impl Clock {
         }
     }
 
-    /// From here on everything counts.
+    /// Everything counts from here on.
     pub fn start(&mut self, counters: Counters) {
         let (client_ns, busy_s) = (usage::cpu_ns(), usage::machine_busy_s());
         self.first = Some(Mark {
@@ -118,7 +118,7 @@ impl Clock {
         }
     }
 
-    /// What was measured.
+    /// Result of the measurement.
     pub fn end(mut self, counters: &Counters) -> Outcome {
         let (now, client_ns, busy_s) = (Instant::now(), usage::cpu_ns(), usage::machine_busy_s());
         let first = self.first.expect("the end follows the start");
@@ -146,7 +146,7 @@ impl Clock {
 }
 
 impl Outcome {
-    /// Its figures.
+    /// The figures as JSON.
     pub fn json(&self, size: usize) -> Value {
         let ops = self.ops.max(1) as f64;
         let all_us: f64 = self.cpu_us.iter().sum();
@@ -167,7 +167,7 @@ impl Outcome {
         })
     }
 
-    /// In microseconds; nothing without operations.
+    /// Latency percentile in microseconds; `None` without operations.
     fn percentile(&self, percent: usize) -> Option<f64> {
         let last = self.latencies.len().checked_sub(1)?;
         Some(f64::from(self.latencies[(self.latencies.len() * percent / 100).min(last)]) / 10.0)

@@ -1,9 +1,9 @@
-//! Memory at an address that devices take data from directly.
+//! Aligned memory for direct I/O.
 
-/// Size of a block, and what addresses are multiples of.
+/// Size of a block, and the alignment of addresses.
 pub const BLOCK: usize = 4096;
 
-/// Bytes that begin at a multiple of [`BLOCK`].
+/// Bytes at an address that is a multiple of [`BLOCK`].
 pub struct Aligned {
     memory: Vec<u8>,
     start: usize,
@@ -11,17 +11,17 @@ pub struct Aligned {
 }
 
 impl Aligned {
-    /// So many zeros.
+    /// `len` zeros.
     pub fn zeroed(len: usize) -> Self {
         let memory = vec![0; len + BLOCK];
         let start = memory.as_ptr().align_offset(BLOCK);
         Self { memory, start, len }
     }
-    /// All of them.
+    /// All bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.memory[self.start..self.start + self.len]
     }
-    /// All of them, to be written to.
+    /// All bytes, mutable.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.len]
     }

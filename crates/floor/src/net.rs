@@ -1,10 +1,10 @@
-//! Connections of one process: what is ready is received, frames are parsed in place, and all
-//! frames of a turn leave with one call per peer.
+//! Connections of one process: available bytes are received, frames are parsed in place, and all
+//! frames of a turn are sent with one call per peer.
 //!
 //! ```text
 //!  wait ─▶ receive ─▶ next frame … ─▶ push … ─▶ flush ─▶ forget what was parsed ─▶ wait
 //! ```
-//! Payloads are not copied: an outgoing frame names the bytes that another connection received.
+//! Payloads are not copied: an outgoing frame refers to the bytes that another connection received.
 //! They stay in place until [`Net::forget`].
 
 use crate::frame::{self, BODY_MAX, Body, HEAD, Head, Kind};
@@ -18,9 +18,9 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-/// What a connection may have received and not parsed; more than all that is ever in flight.
+/// Maximum number of received and unparsed bytes of a connection; more than is ever in flight.
 const RECEIVED_MAX: usize = 1 << 20;
-/// Frames and payloads that leave with one call.
+/// Maximum number of frames and payloads sent with one call.
 const PIECES: usize = 128;
 
 /// Bytes that a connection received.
@@ -28,31 +28,31 @@ const PIECES: usize = 128;
 pub struct Received {
     peer: usize,
     at: usize,
-    /// How many.
+    /// Number of bytes.
     pub len: usize,
 }
 
-/// A frame that was received whole and is what was sent.
+/// A complete frame with valid checksums.
 pub struct Frame {
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
-    /// What it says.
+    /// Its body.
     pub body: Body,
-    /// The same as bytes.
+    /// The encoded body.
     pub body_bytes: Received,
-    /// What it brings.
+    /// Its payload.
     pub payload: Received,
     /// The payload's checksum.
     pub payload_crc: u32,
 }
 
-/// Where the payload of an outgoing frame is.
+/// Location of the payload of an outgoing frame.
 pub enum Payload {
-    /// It has none.
+    /// No payload.
     None,
-    /// Another connection received it.
+    /// Received by another connection.
     Received(Received),
-    /// In the memory that is given to [`Net::flush`].
+    /// In the memory passed to [`Net::flush`].
     Memory(Range<usize>),
 }
 
@@ -61,14 +61,14 @@ enum Piece {
     Payload(Payload),
 }
 
-/// What one connection received.
+/// Receive buffer of a connection.
 struct Inbox {
     bytes: Vec<u8>,
     filled: usize,
     parsed: usize,
 }
 
-/// What one connection will send.
+/// Send queue of a connection.
 #[derive(Default)]
 struct Outbox {
     encoded: Vec<u8>,
@@ -90,10 +90,10 @@ pub struct Net {
 }
 
 impl Net {
-    /// Of these connections, by peer.
+    /// Creates it from connections, by peer.
     ///
     /// # Errors
-    /// When the kernel does not watch them.
+    /// When the kernel cannot poll them.
     pub fn new(sockets: Vec<Option<TcpStream>>) -> Result<Self> {
         let poll = Poll::new()?;
         let mut links = Vec::new();
@@ -121,20 +121,21 @@ impl Net {
         })
     }
 
-    /// Watches this, too: see [`Self::wait`].
+    /// Polls this event too: see [`Self::wait`].
     ///
     /// # Errors
-    /// When the kernel does not.
+    /// When the kernel cannot.
     pub fn watch(&self, event: &OwnedFd) -> Result<()> {
         self.poll.add_event(event)
     }
 
-    /// Waits until something happens, and receives what there is. Gives whether the event did.
+    /// Waits until something happens, and receives available bytes. Returns whether the event
+    /// fired.
     ///
     /// # Errors
     /// When a connection fails.
     pub fn wait(&mut self, until: Option<Instant>) -> Result<bool> {
-        // Neighbours run first: what they send then arrives together.
+        // Other processes run first: their frames then arrive together.
         rustix::thread::sched_yield();
         let mut ready = Ready::default();
         self.poll.wait(until, &mut ready)?;
@@ -152,10 +153,10 @@ impl Net {
         self.ended
     }
 
-    /// The next whole frame from a peer, if there is one.
+    /// The next complete frame from a peer, if there is one.
     ///
     /// # Errors
-    /// When it is not what was sent.
+    /// When a checksum does not match.
     pub fn next(&mut self, peer: usize) -> Result<Option<Frame>> {
         let Some(link) = self.links[peer].as_mut() else {
             return Ok(None);
@@ -222,7 +223,7 @@ impl Net {
             };
             let sent = self.send(link, memory);
             match sent {
-                // The next turn ends.
+                // The next turn detects the closed connection.
                 Err(why)
                     if matches!(
                         why.kind(),
@@ -260,7 +261,7 @@ impl Net {
         Ok(())
     }
 
-    /// Gives up the memory of parsed frames.
+    /// Releases the memory of parsed frames.
     pub fn forget(&mut self) {
         for link in self.links.iter_mut().flatten() {
             let inbox = &mut link.inbox;
@@ -291,7 +292,7 @@ fn place(peer: usize, start: usize, head: &Head, body: Body) -> Frame {
     }
 }
 
-/// Receives what there is; false: the peer has closed the connection.
+/// Receives available bytes; false: the peer has closed the connection.
 fn receive(link: &mut Link) -> Result<bool> {
     let room = &mut link.inbox.bytes[link.inbox.filled..];
     ensure!(

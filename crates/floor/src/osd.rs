@@ -3,8 +3,8 @@
 //! ```text
 //!  wait ─▶ take in all frames ─▶ send ─▶ write a group of the log ─▶ acknowledge, reply ─▶ send
 //! ```
-//! What replicas are to write leaves before our own log is written. One acknowledgement per turn
-//! tells a primary of everything that has become durable.
+//! Updates are sent to the replicas before they are written to the own log. One acknowledgement per
+//! turn reports to a primary everything that has become durable.
 
 use crate::acks::Progress;
 use crate::frame::{Body, Kind, checksum};
@@ -20,15 +20,15 @@ use std::hint::black_box;
 /// Dependent multiplications in place of an interpreter: some 8 µs.
 const CALL_WORK: u64 = 6_500;
 
-/// What an OSD is told when it starts.
+/// Startup settings of an OSD.
 pub struct Settings {
     /// Its number.
     pub id: usize,
-    /// Objects that will be there.
+    /// Expected number of objects.
     pub objects: u64,
-    /// Bytes of an object that is read.
+    /// Size of an object that is read, in bytes.
     pub size: usize,
-    /// Whether objects are there from the beginning, to be read.
+    /// Whether the objects exist from the beginning, to be read.
     pub filled: bool,
 }
 
@@ -39,9 +39,9 @@ struct Osd {
     log: Log,
     state: State,
     progress: Progress,
-    /// What other primaries were told is durable.
+    /// The durable versions already acknowledged to other primaries.
     told: Marks,
-    /// Data of the objects that are read.
+    /// Data of objects for reads.
     memory: Vec<u8>,
 }
 
@@ -77,7 +77,7 @@ pub fn serve(settings: &Settings, net: Net, log: Log) -> Result<()> {
 }
 
 impl Osd {
-    /// Makes the objects of which this is the primary.
+    /// Creates the objects of which this OSD is the primary.
     fn fill(&mut self, objects: u64) -> Result<()> {
         for (index, object) in (self.me as u64..objects).step_by(OSDS).enumerate() {
             let body = Body {
@@ -168,7 +168,8 @@ impl Osd {
         Ok(())
     }
 
-    /// Acknowledges to primaries, and replies to the client, what has become durable.
+    /// Sends acknowledgements to primaries, and replies to the client, for updates that have become
+    /// durable.
     fn tell(&mut self) -> Result<()> {
         let durable = self.log.durable();
         for primary in (0..OSDS).filter(|primary| *primary != self.me) {

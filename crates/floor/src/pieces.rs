@@ -1,5 +1,5 @@
-//! An OSD for large writes, and their client. A write is cut into pieces; a primary sends each on
-//! as it comes, and every OSD writes it from the memory into which it was received.
+//! An OSD for large writes, and their client. A write is split into pieces; a primary forwards each
+//! as it arrives, and every OSD writes it from the memory into which it was received.
 //!
 //! ```text
 //!  client ──pieces──▶ primary ──pieces──▶ two replicas       written by all: past the page cache,
@@ -65,7 +65,7 @@ impl Peers {
         stream.send(kind, body, payload, crc, &self.poll)
     }
 
-    /// The next frame of a peer that is ready; nothing when there is none now.
+    /// The next frame of a ready peer; `None` if there is none now.
     fn next(&mut self, peer: usize) -> Result<Arrival> {
         self.streams[peer]
             .as_mut()
@@ -73,7 +73,7 @@ impl Peers {
             .receive(&mut self.pool)
     }
 
-    /// Waits, and sends what can be sent.
+    /// Waits, and sends what the sockets accept.
     fn wait(&mut self, until: Option<Instant>) -> Result<Ready> {
         let mut ready = Ready::default();
         self.poll.wait(until, &mut ready)?;
@@ -187,7 +187,7 @@ impl Osd {
         self.progress.logged(self.durable[self.me]);
         let mut replies = Vec::new();
         self.progress.release(|request, version| {
-            // Only the last piece of a write has its request's number.
+            // Only the last piece of a write carries the number of its request.
             if request != 0 {
                 replies.push(Body::of(request, 0, version, 0));
             }
@@ -201,7 +201,7 @@ impl Osd {
 /// Runs the load.
 ///
 /// # Errors
-/// When an OSD ends or is silent.
+/// When an OSD ends or stops responding.
 pub fn run(row: &Row, length: Duration, sockets: Vec<Option<TcpStream>>) -> Result<Outcome> {
     ensure!(
         row.size > 0 && row.size.is_multiple_of(PIECE),

@@ -7,11 +7,11 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Stands for the event; peers have small numbers.
+/// Identifies the event; peers have small numbers.
 const EVENT: u64 = u64::MAX;
 const EVENTS: usize = 8;
 
-/// What is watched.
+/// The poll set.
 pub struct Poll {
     epoll: OwnedFd,
     event: std::cell::OnceCell<OwnedFd>,
@@ -21,14 +21,14 @@ pub struct Poll {
 /// What happened.
 #[derive(Default)]
 pub struct Ready {
-    /// One bit per peer.
+    /// Ready peers, one bit each.
     peers: u64,
-    /// The event did.
+    /// Whether the event fired.
     pub event: bool,
 }
 
 impl Ready {
-    /// Peers whose connections have something to receive, or room to send.
+    /// Peers whose connections have bytes to receive, or space to send.
     pub fn peers(&self) -> impl Iterator<Item = usize> + use<> {
         let peers = self.peers;
         (0..64)
@@ -38,10 +38,10 @@ impl Ready {
 }
 
 impl Poll {
-    /// Watches nothing.
+    /// An empty poll set.
     ///
     /// # Errors
-    /// When the kernel has no room.
+    /// When the kernel lacks the resources.
     pub fn new() -> Result<Self> {
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).context("creating an epoll instance")?;
@@ -55,17 +55,17 @@ impl Poll {
     /// Watches a connection.
     ///
     /// # Errors
-    /// When the kernel has no room.
+    /// When the kernel lacks the resources.
     pub fn add(&self, socket: impl AsFd, peer: usize) -> Result<()> {
         let data = epoll::EventData::new_u64(peer as u64);
         epoll::add(&self.epoll, socket, data, epoll::EventFlags::IN)
             .context("watching a connection")
     }
 
-    /// Whether room to send is an event, too.
+    /// Enables or disables waiting for space to send.
     ///
     /// # Errors
-    /// When the connection is not watched.
+    /// When the connection is not in the poll set.
     pub fn watch_room(&self, socket: impl AsFd, peer: usize, room: bool) -> Result<()> {
         let data = epoll::EventData::new_u64(peer as u64);
         let room = if room {
@@ -80,7 +80,7 @@ impl Poll {
     /// Watches the event.
     ///
     /// # Errors
-    /// When the kernel has no room.
+    /// When the kernel lacks the resources.
     pub fn add_event(&self, event: &OwnedFd) -> Result<()> {
         let data = epoll::EventData::new_u64(EVENT);
         epoll::add(&self.epoll, event, data, epoll::EventFlags::IN).context("watching an event")?;
@@ -88,10 +88,10 @@ impl Poll {
         self.event.set(event).ok().context("one event is watched")
     }
 
-    /// Waits until something happens or the time has come.
+    /// Waits until something happens or `until` is reached.
     ///
     /// # Errors
-    /// When the kernel does not wait.
+    /// When the system call fails.
     pub fn wait(&self, until: Option<Instant>, ready: &mut Ready) -> Result<()> {
         let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
         let mut found = self.found.borrow_mut();

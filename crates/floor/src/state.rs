@@ -1,18 +1,20 @@
-//! What an OSD must keep of updates, besides the data: objects, requests, and recent records.
+//! The state that an OSD must keep about updates, besides the data: objects, requests, and recent
+//! records.
 //!
-//! Objects are slots in an open-addressed table. Requests are a ring per client: a request that is
-//! there was done already. Recent records are a ring per placement group, as recovery needs them.
+//! Objects are slots in an open-addressed table. Requests are a ring per client: a request found
+//! there was already executed. Recent records are a ring per placement group, as recovery needs
+//! them.
 
 use crate::frame::{BODY_MAX, Body, NAME, Name};
 use anyhow::{Result, ensure};
 
 /// Placement groups.
 pub const GROUPS: u64 = 32;
-/// Requests of a client that are remembered per group.
+/// Number of requests of a client kept per PG.
 const REQUESTS: usize = 1024;
-/// Records of a group that are remembered.
+/// Number of records kept per PG.
 const RECORDS: usize = 64;
-/// Bytes of each of them.
+/// Bytes of each record.
 const RECORD: usize = 256;
 
 /// An object.
@@ -20,13 +22,13 @@ const RECORD: usize = 256;
 pub struct Slot {
     hash: u64,
     name: Name,
-    /// Of the last update.
+    /// Version of the last update.
     pub version: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// When it was last changed.
+    /// Time of the last change.
     pub modified: u64,
-    /// Where its data is.
+    /// Location of its data.
     pub place: u64,
     /// Checksum of its data.
     pub crc: u32,
@@ -50,7 +52,7 @@ const EMPTY: Slot = Slot {
 };
 
 impl Objects {
-    /// A table in which so many objects have room.
+    /// A table with space for `objects` objects.
     pub fn with_room_for(objects: usize) -> Self {
         let slots = (objects * 2).next_power_of_two().max(64);
         Self {
@@ -60,13 +62,13 @@ impl Objects {
         }
     }
 
-    /// The object, if it is there.
+    /// The object, if it exists.
     pub fn find(&self, name: &Name) -> Option<&Slot> {
         let hash = hash(name);
         Some(&self.slots[self.position(hash, name)]).filter(|slot| slot.hash != 0)
     }
 
-    /// The object, which is made if it is not there.
+    /// The object; it is created if it does not exist.
     pub fn entry(&mut self, name: &Name) -> &mut Slot {
         if self.used * 2 >= self.slots.len() {
             self.grow();
@@ -81,7 +83,7 @@ impl Objects {
         &mut self.slots[at]
     }
 
-    /// Where it is, or would be. At most half of the slots are used, so the search ends.
+    /// Its slot, or the free slot for it. At most half of the slots are used, so the search ends.
     fn position(&self, hash: u64, name: &Name) -> usize {
         let mut at = (hash >> 20) as usize & self.mask;
         loop {
@@ -116,14 +118,14 @@ fn hash(name: &Name) -> u64 {
     (mixed ^ (mixed >> 32)).wrapping_mul(ODD) | 1
 }
 
-/// What is kept per placement group.
+/// State per placement group.
 struct Group {
     head: usize,
     records: Box<[[u8; RECORD]]>,
     requests: Box<[u64]>,
 }
 
-/// Everything that is kept.
+/// The state of an OSD.
 pub struct State {
     /// All objects.
     pub objects: Objects,
@@ -131,7 +133,7 @@ pub struct State {
 }
 
 impl State {
-    /// Of an OSD that will have so many objects, or more.
+    /// For an OSD with at least this many objects.
     pub fn new(objects: usize) -> Self {
         let group = || Group {
             head: 0,
@@ -144,10 +146,10 @@ impl State {
         }
     }
 
-    /// Takes an update in.
+    /// Applies an update.
     ///
     /// # Errors
-    /// When its request was done before.
+    /// When its request was already executed.
     pub fn apply(
         &mut self,
         body: &Body,

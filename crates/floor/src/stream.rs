@@ -1,10 +1,10 @@
-//! Connections for large data: each frame's payload is received into memory of its own, which
-//! other connections and the log then share.
+//! Connections for large data: each frame's payload is received into separate memory, which other
+//! connections and the log then share.
 //!
 //! ```text
 //!  head ─▶ body ─▶ payload, into memory from the pool ─▶ verified ─▶ shared: sent on, written
 //! ```
-//! Nothing blocks: what a socket does not take waits in the connection's queue.
+//! Nothing blocks: bytes that a socket does not accept wait in the connection's queue.
 
 use crate::frame::{self, BODY_MAX, Body, HEAD, Head, Kind};
 use crate::memory::Aligned;
@@ -15,11 +15,11 @@ use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-/// Bytes of a piece. Of 64, 256 and 1,024 KiB this takes the least CPU for 4 MiB: 6.6 to 7.4 ms
-/// instead of 7.1 to 7.8 and 9.2 to 11.6, in interleaved runs beside a build.
+/// Size of a piece in bytes. Of 64, 256 and 1,024 KiB this takes the least CPU time for 4 MiB: 6.6
+/// to 7.4 ms instead of 7.1 to 7.8 and 9.2 to 11.6, in interleaved runs during a build.
 pub const PIECE: usize = 1 << 20;
 
-/// Memory for pieces. A piece that is shared no longer is used again, the first one first.
+/// Memory for pieces. A piece that is no longer shared is reused, the oldest first.
 #[derive(Default)]
 pub struct Pool(Vec<Arc<Aligned>>);
 
@@ -39,13 +39,13 @@ impl Pool {
     }
 }
 
-/// A frame that was received whole and is what was sent.
+/// A complete frame with valid checksums.
 pub struct Piece {
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
-    /// What it says.
+    /// Its body.
     pub body: Body,
-    /// What it brings.
+    /// Its payload.
     pub payload: Option<Arc<Aligned>>,
     /// The payload's checksum.
     pub crc: u32,
@@ -69,21 +69,21 @@ pub struct Stream {
     blocked: bool,
 }
 
-/// What came of an attempt to receive.
+/// Result of an attempt to receive.
 pub enum Arrival {
-    /// A whole frame.
+    /// A complete frame.
     Whole(Piece),
-    /// Nothing more now.
+    /// No more bytes now.
     Later,
     /// The peer has closed the connection.
     Ended,
 }
 
 impl Stream {
-    /// A connection, which is watched from now on.
+    /// Creates a connection and adds it to the poll set.
     ///
     /// # Errors
-    /// When the kernel does not.
+    /// When the kernel cannot poll it.
     pub fn new(socket: TcpStream, peer: usize, poll: &Poll) -> Result<Self> {
         socket
             .set_nonblocking(true)
@@ -105,7 +105,7 @@ impl Stream {
     /// Receives one frame.
     ///
     /// # Errors
-    /// When the connection fails, or what came is not what was sent.
+    /// When the connection fails, or a checksum does not match.
     pub fn receive(&mut self, pool: &mut Pool) -> Result<Arrival> {
         loop {
             let prefix_len = HEAD + self.head.map_or(0, |head| head.kind.body_len());
@@ -158,7 +158,8 @@ impl Stream {
         })
     }
 
-    /// Sends a frame, or queues what the socket does not take now. A payload is a whole piece.
+    /// Sends a frame, or queues the part that the socket does not accept now. A payload is a whole
+    /// piece.
     ///
     /// # Errors
     /// When the connection fails.
@@ -185,7 +186,7 @@ impl Stream {
         }
     }
 
-    /// Sends what waits, as far as the socket takes it.
+    /// Sends queued bytes, as far as the socket accepts them.
     ///
     /// # Errors
     /// When the connection fails.
@@ -205,7 +206,7 @@ impl Stream {
                 Err(why) if why.kind() == ErrorKind::WouldBlock => {
                     return self.watch_room(poll, true);
                 }
-                // Receiving tells of the end.
+                // The receiving side reports the end.
                 Err(why)
                     if matches!(
                         why.kind(),

@@ -1,16 +1,16 @@
-//! What processes use, and what others do on the machine meanwhile.
+//! CPU use of processes, and of other processes on the machine.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 
-/// Nanoseconds of CPU that this process has used, all threads, user and system.
+/// Nanoseconds of CPU time that this process has used, all threads, user and system.
 pub fn cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
         + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// Seconds in which processors of the machine were busy since it started, summed over them.
+/// Total busy time of all processors since the machine started, in seconds.
 pub fn machine_busy_s() -> f64 {
     fs::read_to_string("/proc/stat")
         .ok()

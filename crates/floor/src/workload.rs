@@ -1,24 +1,24 @@
-//! What is measured: the rows of the table.
+//! The measurements: the rows of the table.
 
 use crate::frame::{NAME, Name};
 use clap::ValueEnum;
 
-/// What one operation of a row is.
+/// Type of operation of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// An object that is there is written over.
+    /// Overwrites an existing object.
     Overwrite,
-    /// An object is made.
+    /// Creates an object.
     New,
-    /// A key of an object is set: an overwrite with a short payload.
+    /// Sets a key of an object: an overwrite with a short payload.
     Omap,
-    /// A method is called: the same, after work at the primary in place of the interpreter's.
+    /// Calls a method: the same, after work at the primary that stands for the interpreter.
     Call,
-    /// An object is read that the OSD has in memory.
+    /// Reads an object that the OSD has in memory.
     Read,
-    /// A large object is written over, in pieces.
+    /// Overwrites a large object, in pieces.
     LargeWrite,
-    /// Three sockets and nothing else.
+    /// Three plain sockets.
     LargeRead,
 }
 
@@ -36,11 +36,11 @@ pub enum Service {
 /// A row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// On the command line and in JSON.
+    /// Name on the command line and in JSON.
     pub name: &'static str,
-    /// What an operation is.
+    /// Description of an operation.
     pub what: &'static str,
-    /// What is done.
+    /// Type of operation.
     pub work: Work,
     /// Operations in flight.
     pub depth: usize,
@@ -50,7 +50,7 @@ pub struct Row {
 
 const KIB_4: usize = 4 << 10;
 const MIB_4: usize = 4 << 20;
-/// A key, its value and what stands around them.
+/// Size of a key, its value and their framing.
 const OMAP: usize = 64;
 
 /// All rows.
@@ -85,7 +85,7 @@ const fn row(name: &'static str, what: &'static str, work: Work, depth: usize, s
 }
 
 impl Row {
-    /// In the table.
+    /// Label in the table.
     pub fn label(&self) -> String {
         let size = match self.size {
             size if size >= 1 << 20 && size.is_multiple_of(1 << 20) => {
@@ -101,7 +101,7 @@ impl Row {
 }
 
 impl Work {
-    /// Which loop serves it.
+    /// The loop that serves it.
     pub const fn service(self) -> Service {
         match self {
             Self::LargeWrite => Service::Pieces,
@@ -109,13 +109,13 @@ impl Work {
             _ => Service::Small,
         }
     }
-    /// Whether nothing is written.
+    /// Whether it only reads.
     pub const fn reads(self) -> bool {
         matches!(self, Self::Read | Self::LargeRead)
     }
 }
 
-/// The name of an object: as long as those that `nacre bench` gives.
+/// The name of an object: as long as those of `nacre bench`.
 pub fn name_of(object: u64) -> Name {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut name: Name = [0; NAME];

@@ -1,5 +1,5 @@
-//! The whole program, for a fraction of a second: every row, its mistakes, and its end. No times
-//! are asserted.
+//! The whole program, for a fraction of a second: every row, its errors, and its end. Times are not
+//! asserted.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any step takes on a busy machine.
 const LIMIT: Duration = Duration::from_mins(2);
 
 fn dir(name: &str) -> PathBuf {
@@ -92,8 +92,8 @@ fn every_row_has_its_figures_and_nothing_is_left() {
         assert!(figure(row, "mb_per_s") >= 0.0, "{row}");
         let small_write = !row.contains("read") && figure(row, "size") <= 4096.0;
         if small_write {
-            // Each update is written by three OSDs, in a group of one or more. Counters are looked
-            // at while updates are in flight, and are rounded.
+            // Each update is written by three OSDs, in a group of one or more. Counters are read
+            // while updates are in flight, and are rounded.
             assert!(figure(row, "updates_per_flush") >= 1.0, "{row}");
             let (ops, depth) = (figure(row, "ops"), figure(row, "depth"));
             let records = ops * figure(row, "flushes_per_op") * figure(row, "updates_per_flush");
@@ -184,7 +184,7 @@ fn osds_end_when_the_client_is_killed() {
     let children = osds(&child);
     child.kill().expect("it runs");
     child.wait().expect("it was killed");
-    // An OSD that is left holds the other end of this pipe.
+    // An OSD that still runs holds the other end of this pipe.
     let mut err = child.stderr.take().expect("asked for");
     let (told, heard) = std::sync::mpsc::channel();
     std::thread::spawn(move || told.send(err.read_to_end(&mut Vec::new()).is_ok()));
@@ -211,7 +211,7 @@ fn an_osd_that_is_killed_is_an_error() {
             place,
         ]);
         let victim = osds(&child)[1].to_string();
-        // Some load first; it makes no difference to what is checked.
+        // Some load first; it does not affect what is checked.
         std::thread::sleep(Duration::from_millis(200));
         assert!(
             Command::new("kill")

@@ -1,30 +1,31 @@
-//! When a directory is listed for those who look up one name of it after the other.
+//! Lists a directory ahead for callers that look up many of its names one by one.
 //!
 //! ```text
-//!  look-ups that the server had to answer ──▶ as many as a page costs ──▶ a page ──▶ … ──▶ its end: over
+//!  look-ups answered by the server ──▶ as many as a page costs ──▶ a page ──▶ … ──▶ its end: done
 //! ```
-//! A look-up that goes to the server costs a request, its way there and back, and two threads that
-//! wake up for it; for that, some [entries](LookAhead::per_lookup) can be listed. So as many
-//! entries are listed as were paid for in look-ups: all of it costs twice what the better of both
-//! ways would have, at most, whether one name of a million is wanted or each of them.
+//! A look-up at the server costs a request, a round trip, and waking up two threads; for that cost,
+//! some [entries](LookAhead::per_lookup) can be listed. So as many entries are listed as look-ups
+//! have paid for: the total costs at most twice that of the better alternative, whether one name of
+//! a million is wanted or all of them.
 //!
-//! Of a directory with more names than are kept, the first ones are forgotten before they are
-//! looked up: listing goes on until as many were listed as are kept, and no further. (It went on
-//! for good, at 32 entries for each look-up of a million: each cost 15 times what it had to.)
+//! In a directory with more names than the cache holds, the first ones are evicted before they are
+//! looked up: listing continues until as many were listed as the cache holds, and no further. (It
+//! used to continue for good, at 32 entries per look-up in a directory of a million: each look-up
+//! cost 15 times what was necessary.)
 //!
-//! Invariant: no more is listed than was paid for in look-ups that the server answered, nor than is
-//! kept.
+//! Invariant: never more is listed than look-ups answered by the server have paid for, nor than the
+//! cache holds.
 
-/// How much is listed ahead.
+/// Parameters of listing ahead.
 #[derive(Clone, Copy, Debug)]
 pub struct LookAhead {
-    /// For so many entries one look-up pays.
+    /// How many entries one look-up pays for.
     pub per_lookup: u32,
-    /// Entries of a page at least: fewer are not worth a request.
+    /// Smallest page in entries: a smaller one is not worth a request.
     pub page_min: u32,
 }
 
-/// 32: as measured, where an entry took 3 µs and a look-up 100.
+/// 32: measured with 3 µs per entry and 100 µs per look-up.
 impl Default for LookAhead {
     fn default() -> Self {
         Self {
@@ -34,26 +35,26 @@ impl Default for LookAhead {
     }
 }
 
-/// Entries of a page at most, since it keeps the server from others.
+/// Largest page in entries, because it delays others at the server.
 const PAGE_MAX: u64 = 1024;
-/// What is asked for per entry, in bytes: its attributes and a name of usual length.
+/// Bytes requested per entry: its attributes and a name of average length.
 const ENTRY_BYTES: u64 = 160;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// The next page begins after this hash.
     Waits(u64),
-    /// So does the one that was asked for.
+    /// The page in flight begins after this hash.
     UnderWay(u64),
     Over,
 }
 
-/// How far one directory is listed so. See the module head.
+/// The progress of listing one directory ahead. See the module head.
 #[derive(Debug)]
 pub(crate) struct Ahead {
-    /// Entries that were paid for, and not listed.
+    /// Entries that were paid for and not listed yet.
     paid: u64,
-    /// Those that were.
+    /// Entries that were listed.
     listed: u64,
     step: Step,
 }
@@ -69,8 +70,8 @@ impl Default for Ahead {
 }
 
 impl Ahead {
-    /// The server has answered a look-up. A page to ask for now: after which hash, and how many
-    /// bytes of it. `kept`: names that are, at most.
+    /// The server has answered a look-up. Returns the page to request now: the hash to start after,
+    /// and the size in bytes. `kept`: most names in the cache.
     pub fn looked_up(&mut self, how: LookAhead, kept: u64) -> Option<(u64, u32)> {
         self.paid += u64::from(how.per_lookup);
         let Step::Waits(after) = self.step else {
@@ -88,16 +89,16 @@ impl Ahead {
             u32::try_from(entries * ENTRY_BYTES).expect("a page is small"),
         ))
     }
-    /// It does not fit into what is kept.
+    /// The directory does not fit into the cache.
     pub const fn end(&mut self) {
         self.step = Step::Over;
     }
-    /// Whether the page after this hash was asked for.
+    /// Whether the page after this hash was requested.
     pub fn is_under_way(&self, after: u64) -> bool {
         self.step == Step::UnderWay(after)
     }
-    /// What came of it: the last hash of a page that others follow, or that no page follows. After
-    /// an error none does.
+    /// The result: the last hash of the page if more pages follow, otherwise `None`. After an error
+    /// none follows.
     pub fn listed(&mut self, last: Option<u64>) {
         if let Step::UnderWay(_) = self.step {
             self.step = last.map_or(Step::Over, Step::Waits);
@@ -114,7 +115,7 @@ mod tests {
         page_min: 128,
     };
 
-    /// Who looks up a few names of a large directory must not be made to read it.
+    /// A caller that looks up a few names of a large directory must not cause it to be read.
     #[test]
     fn no_more_is_listed_than_was_paid_for() {
         let (mut ahead, mut listed, each) = (Ahead::default(), 0, u64::from(HOW.per_lookup));
@@ -136,7 +137,7 @@ mod tests {
         }
     }
 
-    /// Names listed beyond what is kept push out those that were listed before.
+    /// Listing more names than the cache holds evicts those listed before.
     #[test]
     fn no_more_is_listed_than_is_kept() {
         let (mut ahead, mut pages) = (Ahead::default(), 0);
@@ -149,8 +150,7 @@ mod tests {
         assert_eq!(pages, 8, "of 128 each");
     }
 
-    /// A page that takes long is not asked for twice, and what was paid meanwhile makes the next
-    /// one larger.
+    /// A slow page is not requested twice, and look-ups meanwhile make the next one larger.
     #[test]
     fn one_page_is_under_way_at_a_time() {
         let mut ahead = Ahead::default();

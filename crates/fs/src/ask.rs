@@ -1,4 +1,4 @@
-//! What callers ask of a file system, and what they are given.
+//! Calls to a file system, and their results.
 
 use crate::routes::{rank_of, rank_of_call};
 use bytes::Bytes;
@@ -6,164 +6,164 @@ use nacre_types::{Ino, Rank};
 use nacre_wire::fs::FsLock;
 use nacre_wire::msg::fs::{FsAnswer, FsCall};
 
-/// Names a call in flight; grows with each.
+/// Identifies a call in flight; increasing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallId(pub u64);
 
-/// A call. Those that change names or attributes end when the server has done them; they are safe
-/// only after [`Self::Sync`].
+/// A call. Calls that change names or attributes end when the server has executed them; their
+/// effects are safe only after [`Self::Sync`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ask {
-    /// Of names and attributes. An open file stays until it is closed as often; its size and times
-    /// at the close are known here, those of the call are not looked at. It does not matter to
-    /// callers which rank has what: [`FsAnswer::Elsewhere`] and [`FsAnswer::ListedPartly`] are
-    /// never given. [`FsCall::StatFs`] and [`FsCall::Flush`] are of all ranks; [`FsCall::Clients`]
-    /// and [`FsCall::Evict`] of the first one only.
+    /// A call about names and attributes. A file stays open until it is closed as often; its size
+    /// and times at the close are known here, those in the call are ignored. Callers do not see
+    /// ranks: [`FsAnswer::Elsewhere`] and [`FsAnswer::ListedPartly`] are never returned.
+    /// [`FsCall::StatFs`] and [`FsCall::Flush`] go to all ranks; [`FsCall::Clients`] and
+    /// [`FsCall::Evict`] only to the first one.
     Names(FsCall),
-    /// Data of a file that is open, short at its end.
+    /// Reads data of an open file; short at its end.
     Read {
-        /// Which.
+        /// The file.
         ino: Ino,
         /// First byte.
         offset: u64,
         /// Bytes at most.
         length: u32,
     },
-    /// Data for a file that is open, which other clients see all of or nothing. It is in the file
-    /// when this ends, and durable after [`Self::Sync`]: what is written later, and what could
-    /// not be, that waits for and says.
+    /// Writes data to an open file; other clients see all of it or nothing. When this ends, the
+    /// data is in the file; it is durable after [`Self::Sync`], which waits for delayed writes and
+    /// reports their errors.
     Write {
-        /// Which.
+        /// The file.
         ino: Ino,
         /// First byte.
         offset: u64,
-        /// All of it is written, or the call fails.
+        /// The data: all of it is written, or the call fails.
         data: Bytes,
     },
-    /// Data for the end of a file that is open, wherever that is by then: what is appended by
-    /// others at the same time comes before or after it. Else as [`Self::Write`].
+    /// Writes data at the end of an open file, wherever the end is at that moment: concurrent
+    /// appends of others come before or after it. Otherwise like [`Self::Write`].
     Append {
-        /// Which.
+        /// The file.
         ino: Ino,
-        /// All of it is written, or the call fails.
+        /// The data: all of it is written, or the call fails.
         data: Bytes,
     },
-    /// Makes bytes of a file that is open zeros, as far as they lie within it. Room is given back
-    /// where possible. It is durable when this ends; the file's time is so after
+    /// Zeroes a range of an open file, as far as it lies within the file. Space is freed where
+    /// possible. The zeros are durable when this ends; the file's time is durable after
     /// [`Self::Sync`].
     Zero {
-        /// Which.
+        /// The file.
         ino: Ino,
         /// First byte.
         offset: u64,
         /// Bytes.
         length: u64,
     },
-    /// Makes a file that is open at least as large as that: what is new are zeros, and no room is
-    /// taken for it.
+    /// Makes an open file at least this large: the new part is a hole, and takes no space.
     Extend {
-        /// Which.
+        /// The file.
         ino: Ino,
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
     },
-    /// Looks for the next data, or the next hole, of a file that is open. Its end is a hole;
-    /// `ENXIO`: there is none.
+    /// Finds the next data, or the next hole, of an open file. The file's end is a hole; `ENXIO`:
+    /// there is none.
     Seek {
-        /// Which.
+        /// The file.
         ino: Ino,
-        /// From this byte on.
+        /// Offset to start from.
         offset: u64,
-        /// A hole, and not data.
+        /// Find a hole instead of data.
         hole: bool,
     },
-    /// Copies a range of one open file into another one, or to another place of the same, as
-    /// `copy_file_range` does: perhaps only the first part of it. Whole objects are copied inside
-    /// the cluster where that is possible (`fs/copying.rs`). Ranges of one file that overlap are
-    /// `EINVAL`. What is copied is safe after [`Self::Sync`].
+    /// Copies a range of one open file to another, or within the same file, like `copy_file_range`:
+    /// possibly only the first part. Whole objects are copied inside the cluster where possible
+    /// (`fs/copying.rs`). Overlapping ranges of one file are `EINVAL`. The copy is safe after
+    /// [`Self::Sync`].
     Copy {
-        /// Which to read.
+        /// The source file.
         from: Ino,
         /// Its first byte.
         offset: u64,
-        /// Which to write.
+        /// The target file.
         to: Ino,
-        /// Where its first byte goes.
+        /// Offset in the target.
         at: u64,
         /// Bytes at most.
         length: u64,
     },
-    /// Ends at once: with the error of what was to be written before and could not be, as long as
-    /// [`Self::Sync`] has not told it.
+    /// Ends at once, with the error of an earlier delayed write that failed, unless [`Self::Sync`]
+    /// has reported it.
     Failed {
-        /// Which.
+        /// The file.
         ino: Ino,
     },
-    /// One open of a file wants to be kept and written later also while other clients write the
-    /// file, or does not want that any more: to be said before the open is closed. It is so while
-    /// all opens of the file in this client want it.
+    /// Switches lazy I/O on or off for one open of a file: cached and delayed I/O even while other
+    /// clients write the file. Must be switched off before the open is closed. It is in effect
+    /// while all opens of the file in this client have it on.
     Lazy {
-        /// Which.
+        /// The file.
         ino: Ino,
-        /// It wants that.
+        /// Whether to switch it on.
         lazy: bool,
     },
-    /// Waits until all that this client wrote there before is in objects, and the server knows how
-    /// large the file is. Else as [`Self::Sync`]; what is outside of the range may be written, too.
+    /// Waits until this client's earlier writes to the range are in objects, and the server knows
+    /// the file's size. Otherwise like [`Self::Sync`]; data outside of the range may be written,
+    /// too.
     Propagate {
-        /// Which.
+        /// The file.
         ino: Ino,
         /// First byte.
         offset: u64,
         /// Bytes.
         length: u64,
     },
-    /// The same; then what is kept of these bytes is forgotten, if others may have written them:
-    /// reads that begin later see what others have propagated before this began. What could not be
-    /// written is an error here, and of the next [`Self::Propagate`] or [`Self::Sync`] as well.
+    /// The same; then drops the cached data of the range if others may have written it: later reads
+    /// see what others have propagated before this call began. A failed write is an error here, and
+    /// also of the next [`Self::Propagate`] or [`Self::Sync`].
     Synchronize {
-        /// Which.
+        /// The file.
         ino: Ino,
         /// First byte.
         offset: u64,
         /// Bytes.
         length: u64,
     },
-    /// Waits until all that was done to a file or directory, or to anything, is safe.
+    /// Waits until all changes of a file, of a directory, or of everything are safe.
     Sync {
-        /// Which; `None`: everything.
+        /// The inode; `None`: everything.
         ino: Option<Ino>,
     },
-    /// How many bytes the cluster still has room for, in the pool of new files' data.
+    /// Returns the cluster's free space in bytes, in the pool of new files' data.
     Room,
-    /// Locks bytes of a file. [`FsCall::TestLock`] asks which are locked.
+    /// Locks bytes of a file. [`FsCall::TestLock`] returns a conflicting lock.
     Lock {
-        /// What is wanted.
+        /// The lock.
         lock: FsLock,
-        /// Waits until it is granted; the number is for [`Self::CancelLock`].
+        /// Wait until it is granted; the number is for [`Self::CancelLock`].
         wait: Option<u64>,
     },
     /// Unlocks bytes of a file.
     Unlock {
-        /// Which; in what way they are locked is of no interest.
+        /// The range; its mode is ignored.
         lock: FsLock,
     },
-    /// An owner has closed a file: all its locks there go.
+    /// An owner has closed a file: releases all its locks there.
     UnlockAll {
-        /// Which.
+        /// The file.
         ino: Ino,
-        /// Whose.
+        /// The owner.
         owner: u64,
     },
-    /// A wait is to end: that call ends with `EINTR`, or with success if it has the lock by then.
+    /// Ends a wait: that call ends with `EINTR`, or successfully if it already has the lock.
     CancelLock {
-        /// The number that [`Self::Lock`] gave it.
+        /// The number given in [`Self::Lock`].
         wait: u64,
     },
 }
 
 impl Ask {
-    /// The rank that it goes to; `None`: that of no inode.
+    /// The rank that handles it; `None` if it concerns no inode.
     pub(crate) fn rank(&self) -> Option<Rank> {
         match self {
             Self::Names(names) => rank_of_call(names),
@@ -184,8 +184,8 @@ impl Ask {
             Self::CancelLock { .. } | Self::Room => None,
         }
     }
-    /// Of a call about the data of an open file: which, and whether it changes it. Of a copy: the
-    /// one that it changes.
+    /// For a call about the data of an open file: the file, and whether the call changes it. For a
+    /// copy: the target.
     pub(crate) const fn of_data(&self) -> Option<(Ino, bool)> {
         match self {
             Self::Read { ino, .. } | Self::Seek { ino, .. } => Some((*ino, false)),
@@ -199,25 +199,24 @@ impl Ask {
     }
 }
 
-/// What a call that succeeded is given.
+/// The result of a successful call.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "nearly all are answers")]
 pub enum Given {
-    /// To [`Ask::Names`]; never [`FsAnswer::Failed`].
+    /// For [`Ask::Names`]; never [`FsAnswer::Failed`].
     Answer(FsAnswer),
-    /// To [`Ask::Read`]: holes are zeros.
+    /// For [`Ask::Read`]: holes are zeros.
     Data(Vec<Bytes>),
-    /// To [`Ask::Seek`].
+    /// For [`Ask::Seek`].
     Offset(u64),
-    /// To [`Ask::Copy`]: how many bytes, perhaps fewer than were asked for. 0: the source ends
+    /// For [`Ask::Copy`]: the number of bytes, possibly fewer than requested. 0: the source ends
     /// there.
     Copied(u64),
-    /// To [`Ask::Room`], as the cluster said last; `None`: it says nothing.
+    /// For [`Ask::Room`], as last reported by the cluster; `None`: not reported.
     Room(Option<u64>),
-    /// To all others.
+    /// For all others.
     Done,
 }
 
-/// How a call ended: with what it is given, or with an error number of POSIX (Linux' numbers,
-/// positive).
+/// The end of a call: its result, or a POSIX error number (Linux' numbers, positive).
 pub type Outcome = Result<Given, u16>;

@@ -1,8 +1,8 @@
-//! Data of open files that this client keeps in memory: what it has read, and what it has not
-//! written to objects yet.
+//! Data of open files that this client caches: data it has read, and data not written to objects
+//! yet.
 //!
 //! ```text
-//!             fill                                             write (over all others, too)
+//!             fill                                             write (replaces any state)
 //!               │                                                │
 //!               ▼                                                ▼
 //!  unknown ──▶ Clean ◀──written── Writing(run) ◀──take_dirty── Dirty
@@ -10,22 +10,21 @@
 //!     └─────────┴─────────────────────┘
 //!      eviction, leave, drop_clean; truncate and forget from all states
 //! ```
-//! A file is kept in aligned blocks of `BLOCK` bytes, and a block in segments: see `block.rs`.
+//! A file is cached in aligned blocks of `BLOCK` bytes, and a block in segments: see `block.rs`.
 //!
-//! A read from objects takes time, and what it brings may be older than what has been written,
-//! cleaned and evicted meanwhile. The number `sequence` grows with each event. A mark is its value
-//! when the read begins, and `File::lost` its value when the last of those bytes became clean that
-//! are not known any more, or when bytes were last forgotten for another reason: data from a read
-//! whose mark is older than that is not kept.
+//! A read from objects takes time, and its data may be older than what has been written, cleaned
+//! and evicted meanwhile. The number `sequence` increases with each event. A mark is its value when
+//! the read begins. `File::lost` is its value when the last of the evicted bytes became clean, or
+//! when bytes were last dropped for another reason: data from a read with an older mark is not
+//! cached.
 //!
-//! Two writes of the same bytes are never in flight at once: what is written over while it is being
-//! written is taken after that has ended.
+//! Two writes of the same bytes are never in flight at once: data that is overwritten while it is
+//! being written is taken after that write has ended.
 //!
 //! Invariants ([`Cache::check`] after every step of the tests):
-//! 1. A dirty byte is known until it is written or fails, or the file is truncated or forgotten.
-//! 2. What is kept exceeds `bytes_max` only while no block is without dirty bytes.
-//! 3. `lru` has exactly the blocks without dirty bytes; counts and indexes say what the segments
-//!    say.
+//! 1. A dirty byte is cached until it is written or fails, or the file is truncated or dropped.
+//! 2. The cache exceeds `bytes_max` only while every block has dirty bytes.
+//! 3. `lru` has exactly the blocks without dirty bytes; counts and indexes match the segments.
 //! 4. Bytes being written lie within their run.
 
 mod block;
@@ -43,33 +42,33 @@ use std::ops::{Range, RangeInclusive};
 use writeback::Flight;
 pub(crate) use writeback::RunId;
 
-/// Whole blocks are kept without being copied, and evicted as a whole.
+/// Whole blocks are cached without copying, and evicted as a whole.
 const BLOCK_SIZE: usize = 64 << 10;
 
-/// A part of what is read.
+/// A part of a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Data(Bytes),
-    /// To be read from objects.
+    /// Must be read from objects.
     Missing {
         offset: u64,
         length: u64,
     },
 }
 
-/// When a read from objects began: see the module head.
+/// The beginning of a read from objects: see the module head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark(u64);
 
 #[derive(Clone, Debug, Default)]
 struct File {
     blocks: BTreeMap<u64, Block>,
-    /// Those with dirty bytes that are not being written.
+    /// Blocks with dirty bytes that are not being written.
     dirty_blocks: BTreeSet<u64>,
-    /// In `dirty_order`, if there are such.
+    /// The key in `dirty_order`, if there are such blocks.
     dirty_since: u64,
     flights: BTreeMap<RunId, Flight>,
-    /// Reads from objects that began before have data that may be older than what was there.
+    /// Reads from objects that began before this may have outdated data.
     lost: u64,
     sums: Sums,
 }
@@ -80,21 +79,21 @@ struct File {
 pub(crate) struct Cache<const BLOCK: usize = BLOCK_SIZE> {
     bytes_max: usize,
     files: BTreeMap<Ino, File>,
-    /// When blocks that may be evicted were used last.
+    /// Blocks that may be evicted, by their last use.
     lru: BTreeMap<u64, (Ino, u64)>,
-    /// Files with dirty bytes that are not being written, by when they got the first of them.
+    /// Files with dirty bytes that are not being written, ordered by their first such byte.
     dirty_order: BTreeMap<u64, Ino>,
     /// Number of the last event.
     sequence: u64,
-    /// The latest `File::lost` of files that are not known any more.
+    /// The latest `File::lost` of files that are no longer remembered.
     removed: u64,
     runs: u64,
     sums: Sums,
 }
 
 impl<const BLOCK: usize> Cache<BLOCK> {
-    /// Clean data is evicted, least recently used first, while more than `bytes_max` is kept (see
-    /// [`Cache::bytes`]). 0: clean data is not kept; dirty data always is.
+    /// Clean data is evicted, least recently used first, while the cache exceeds `bytes_max` (see
+    /// [`Cache::bytes`]). 0: clean data is not cached; dirty data always is.
     pub fn new(bytes_max: usize) -> Self {
         Self {
             bytes_max,
@@ -102,8 +101,8 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         }
     }
 
-    /// The parts of [offset, offset+length), in order and without gaps. What came in one piece is
-    /// one part.
+    /// The parts of [offset, offset+length), in order and without gaps. Data that arrived in one
+    /// piece is one part.
     pub fn read(&mut self, ino: Ino, offset: u64, length: u64) -> Vec<Part> {
         let range = offset..offset.saturating_add(length);
         let (mut at, mut parts, mut run) = (offset, Vec::new(), Slice::default());
@@ -149,19 +148,19 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         }
         parts
     }
-    /// A read from objects begins: for [`Cache::fill`]. The file is remembered until that, or until
-    /// it is forgotten.
+    /// A read from objects begins: returns the mark for [`Cache::fill`]. The file is remembered
+    /// until then, or until it is dropped.
     pub fn reading(&mut self, ino: Ino) -> Mark {
         self.file(ino);
         Mark(self.sequence)
     }
-    /// Whether what is read since then is of now.
+    /// Whether data read since the mark is still current.
     pub fn is_of_now(&self, ino: Ino, mark: Mark) -> bool {
         self.files.get(&ino).is_none_or(|file| mark.0 >= file.lost)
     }
-    /// Data that was read from objects: kept where nothing is known, and only if it cannot be older
-    /// than what was there since `mark`. It may be evicted at once: a caller answers with what it
-    /// has read, not from here.
+    /// Caches data read from objects where nothing is cached yet, but only if it cannot be older
+    /// than the state since `mark`. It may be evicted at once: a caller answers with what it has
+    /// read, not from the cache.
     pub fn fill(&mut self, ino: Ino, mark: Mark, offset: u64, data: &[Bytes]) {
         if mark.0 >= self.file(ino).lost && self.bytes_max > 0 {
             let mut rope = Rope::new(data);
@@ -177,7 +176,7 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         self.settle(ino);
     }
 
-    /// A reader has gone past a range and will not come back: blocks that may be evicted are.
+    /// A reader has passed a range and will not come back: evicts its blocks where possible.
     pub fn leave(&mut self, ino: Ino, range: Range<u64>) {
         let passed = range.start / BLOCK as u64..range.end / BLOCK as u64;
         if passed.is_empty() {
@@ -193,7 +192,7 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         self.tidy(ino);
     }
 
-    /// New data: dirty.
+    /// Writes new data, which becomes dirty.
     pub fn write(&mut self, ino: Ino, offset: u64, data: &Bytes) {
         let data = Slice::from(data.clone());
         for (index, at, range) in blocks::<BLOCK>(offset, data.len()) {
@@ -209,7 +208,7 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         }
         self.settle(ino);
     }
-    /// The file ends here now: nothing beyond is known any more, also not of what is being written.
+    /// The file is truncated here: nothing beyond is cached any more, including data being written.
     pub fn truncate(&mut self, ino: Ino, size: u64) {
         for index in self.known(ino, size / BLOCK as u64..=u64::MAX) {
             self.edit(ino, index, |block| {
@@ -218,7 +217,7 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         }
         self.cut(ino, size);
     }
-    /// Forgets clean data of a file.
+    /// Drops clean data of a file.
     pub fn drop_clean(&mut self, ino: Ino) {
         for index in self.known(ino, 0..=u64::MAX) {
             self.edit(ino, index, |block| block.drop_clean(0..BLOCK));
@@ -226,7 +225,7 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         self.lose(ino);
         self.settle(ino);
     }
-    /// The same of a range.
+    /// The same for a range.
     pub fn drop_clean_of(&mut self, ino: Ino, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -239,7 +238,7 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         self.lose(ino);
         self.settle(ino);
     }
-    /// Forgets all data of a file. Runs in flight are still to be ended.
+    /// Drops all data of a file. Runs in flight must still be ended.
     pub fn forget(&mut self, ino: Ino) {
         for index in self.known(ino, 0..=u64::MAX) {
             self.edit(ino, index, |block| block.carve(0..BLOCK));
@@ -254,7 +253,7 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         self.settle(ino);
     }
 
-    /// Clean data is evicted while more than this is kept.
+    /// Limit above which clean data is evicted.
     pub const fn bytes_max(&self) -> u64 {
         self.bytes_max as u64
     }
@@ -272,11 +271,11 @@ impl<const BLOCK: usize> Cache<BLOCK> {
     pub fn dirty(&self) -> u64 {
         self.sums.dirty + self.sums.writing
     }
-    /// Files with dirty bytes that are not being written, in the order in which they got the first.
+    /// Files with dirty bytes that are not being written, ordered by their first such byte.
     pub fn dirty_files(&self) -> impl Iterator<Item = Ino> {
         self.dirty_order.values().copied()
     }
-    /// All that is kept, with what keeping it costs.
+    /// Total size of the cache, with its overhead.
     #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.sums.kept
@@ -292,7 +291,7 @@ impl<const BLOCK: usize> Cache<BLOCK> {
             ..File::default()
         })
     }
-    /// Which blocks of a range there are.
+    /// The existing blocks of a range.
     fn known(&self, ino: Ino, indexes: RangeInclusive<u64>) -> Vec<u64> {
         self.files.get(&ino).map_or(Vec::new(), |file| {
             file.blocks
@@ -301,7 +300,7 @@ impl<const BLOCK: usize> Cache<BLOCK> {
                 .collect()
         })
     }
-    /// Changes a block. All that is known of it elsewhere follows.
+    /// Changes a block and updates everything derived from it.
     fn edit(&mut self, ino: Ino, index: u64, edit: impl FnOnce(&mut Block)) {
         let file = self.files.entry(ino).or_insert_with(|| File {
             lost: self.removed,
@@ -338,8 +337,7 @@ impl<const BLOCK: usize> Cache<BLOCK> {
             _ => {}
         }
     }
-    /// Ends each change: evicts what is too much, and need not remember a file of which nothing is
-    /// known.
+    /// Ends each change: evicts the excess, and drops files without cached data.
     fn settle(&mut self, ino: Ino) {
         while self.sums.kept > self.bytes_max
             && let Some((_, (ino, index))) = self.lru.pop_first()
@@ -349,7 +347,7 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         }
         self.tidy(ino);
     }
-    /// Data that is being read from objects may be older than what was there.
+    /// Data being read from objects may be older than the former state.
     fn lose(&mut self, ino: Ino) {
         let now = self.next();
         self.file(ino).lost = now;
@@ -364,7 +362,7 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         }
     }
 
-    /// The module head's invariants.
+    /// Checks the module head's invariants.
     #[cfg(test)]
     pub fn check(&self) {
         let (mut all, mut lru, mut dirty_order) =

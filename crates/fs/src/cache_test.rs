@@ -1,4 +1,4 @@
-//! The cache by itself, and against a model that knows each byte.
+//! Tests of the cache by itself, and against a byte-by-byte model.
 
 use super::block::SEGMENT_COST;
 use super::writeback::Run;
@@ -11,7 +11,7 @@ const ALL: Range<u64> = 0..u64::MAX;
 fn data(byte: u8, length: usize) -> Bytes {
     vec![byte; length].into()
 }
-/// What is known, as text: a character a byte, `?` for those that are missing.
+/// The cached data as text: one character per byte, `?` for missing ones.
 fn show<const BLOCK: usize>(cache: &mut Cache<BLOCK>, length: u64) -> String {
     let parts = cache
         .read(INO, 0, length)
@@ -28,7 +28,7 @@ fn take<const BLOCK: usize>(cache: &mut Cache<BLOCK>) -> Run {
     assert_eq!(runs.len(), 1);
     runs.remove(0)
 }
-/// Writes and cleans.
+/// Writes data and makes it clean.
 fn put<const BLOCK: usize>(cache: &mut Cache<BLOCK>, offset: u64, bytes: &Bytes) {
     cache.write(INO, offset, bytes);
     let run = take(cache).id;
@@ -54,7 +54,7 @@ fn a_read_that_is_older_than_a_write_that_was_evicted_is_not_kept() {
     cache.check();
 }
 
-/// Reading ahead in a file that is larger than the cache.
+/// Reading ahead in a file larger than the cache.
 #[test]
 fn eviction_of_what_was_only_read_does_not_disturb_reads_in_flight() {
     let mut cache = Cache::<8>::new(2 * (8 + SEGMENT_COST));
@@ -148,7 +148,7 @@ fn what_is_cut_off_while_it_is_written_is_not_known_after_that() {
     let run = take(&mut cache);
     cache.truncate(INO, 10);
     assert_eq!((cache.dirty(), cache.untaken_of(INO)), (10, 0));
-    // Read before the run reaches objects, or after: nothing tells.
+    // Read before the run reaches objects, or after: this cannot be known.
     let mark = cache.reading(INO);
     cache.fill(INO, mark, 10, &[data(b'r', 4)]);
     cache.write(INO, 14, &data(b'b', 2));
@@ -185,7 +185,7 @@ fn whole_blocks_are_neither_copied_when_written_nor_when_read_nor_when_taken() {
         1 << 20,
         &[large.slice(..1 << 19), large.slice(1 << 19..)],
     );
-    // In as few pieces as they came in.
+    // In as few pieces as the data arrived in.
     let expected = [(0, 1 << 20), (0, 1 << 19), (1 << 19, 1 << 19)];
     for (part, (from, length)) in cache.read(INO, 0, 2 << 20).into_iter().zip(expected) {
         let Part::Data(part) = part else {
@@ -209,7 +209,7 @@ fn a_small_slice_does_not_keep_a_large_buffer() {
     put(&mut cache, 0, &large.slice(..4096));
     let mark = cache.reading(INO);
     cache.fill(INO, mark, 1 << 20, &[large.slice(..4096)]);
-    // Most of a block is written over.
+    // Most of a block is overwritten.
     put(&mut cache, 2 << 20, &data(b'b', BLOCK_SIZE));
     let Part::Data(before) = cache.read(INO, 2 << 20, 10).remove(0) else {
         panic!("known")
@@ -351,13 +351,13 @@ mod model {
         object: [u8; SIZE],
         bytes: [Byte; SIZE],
         runs: BTreeMap<RunId, Run>,
-        /// Reads from objects: since when, from where, and what they have seen.
+        /// Reads from objects: the mark, the offset, and the data seen.
         reads: Vec<(Mark, usize, Vec<u8>)>,
     }
 
     impl File {
-        /// A run reaches the object. Truncation waits for it or is ordered after it: what it cut
-        /// off does not.
+        /// A run reaches the object. A truncation waits for it or is ordered after it: the
+        /// truncated part is not written.
         fn apply(&mut self, run: &Run) {
             for (at, byte) in (run.offset as usize..)
                 .zip(run.parts.iter().flatten())
@@ -388,7 +388,7 @@ mod model {
         cache: Cache<BLOCK>,
         files: [File; FILES],
         value: u8,
-        /// How often what happened without which the test shows little.
+        /// How often the events occurred that make the test meaningful.
         seen: BTreeMap<&'static str, usize>,
     }
 
@@ -553,7 +553,7 @@ mod model {
             if file.reads.is_empty() {
                 return;
             }
-            // Mostly the last one: others are too old sooner or later.
+            // Usually the last one: others are outdated sooner or later.
             let last = file.reads.len() - 1;
             let index = if self.random.below(4) == 0 {
                 self.random.below(last + 1)
@@ -580,8 +580,8 @@ mod model {
                 })
                 .or_default() += 1;
         }
-        /// What is read is the newest, or is not dirty and is so in the object. How many bytes were
-        /// known.
+        /// Data read is the newest, or is not dirty and equals the object. Returns how many bytes
+        /// were cached.
         fn compare(&self, cache: &mut Cache<BLOCK>, number: usize, range: &Range<usize>) -> usize {
             let (file, mut at, mut known) = (&self.files[number], range.start, 0);
             for part in cache.read(Ino(number as u64), range.start as u64, range.len() as u64) {
@@ -611,7 +611,7 @@ mod model {
             known
         }
         fn compare_all(&mut self) {
-            // Reads change what is evicted next.
+            // Reads influence later evictions.
             let mut cache = self.cache.clone();
             let (mut known, mut all) = (0, 0);
             for (number, file) in self.files.iter().enumerate() {
@@ -647,7 +647,7 @@ mod model {
             world.cache.forget(Ino(number as u64));
         }
         assert!(world.cache.files.is_empty() && world.cache.bytes() == 0);
-        // In a small cache, a fill may evict as much as it brings.
+        // In a small cache, a fill may evict as much as it adds.
         for what in ["run", "refused", "filled"]
             .into_iter()
             .filter(|_| bytes_max >= 1 << 20)

@@ -1,4 +1,4 @@
-//! What this client knows of a file that is open.
+//! This client's state of an open file.
 
 use crate::ask::{Ask, CallId};
 use crate::queue::Queue;
@@ -11,8 +11,8 @@ use nacre_wire::msg::client::SubOp;
 use nacre_wire::msg::fs::{FS_LARGER_ONLY, FsCap, FsChanges, FsNode, FsOpens, FsPlace};
 use std::collections::{BTreeSet, VecDeque};
 
-/// Whether other clients do nothing with a file as long as this one writes what must not meet
-/// theirs.
+/// Whether other clients are excluded from a file while this one writes what must not interleave
+/// with their I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Alone {
     No,
@@ -21,24 +21,25 @@ pub(crate) enum Alone {
     Yes,
 }
 
-/// Whether the server knows of a file.
+/// Whether the server knows a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
     Known,
-    /// It was made here, and the server has not answered that: no object of it is written before.
+    /// It was created here, and the server has not confirmed that: none of its objects is written
+    /// before.
     Here,
-    /// The same, and something is to be written.
+    /// The same, and data waits to be written.
     Wanted,
 }
 
-/// What a request says of an open file's data.
+/// What a request tells about an open file's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tells {
-    /// That this client may write it.
+    /// This client may write it.
     Opening,
-    /// That it is larger.
+    /// It is larger.
     Larger,
-    /// That this client has written it, and may do so later.
+    /// This client has written it, and may do so later.
     Written,
     /// The same, for the last time.
     Closed,
@@ -47,93 +48,92 @@ pub(crate) enum Tells {
 /// See the module head.
 #[derive(Debug)]
 pub(crate) struct File {
-    /// How often it is open, for reading and for writing: as many closes have to come.
+    /// How often it is open for reading and for writing: the number of closes to come.
     pub opens: [u32; 2],
-    /// Closes of each that are under way.
+    /// Closes of each in progress.
     pub closing: [u32; 2],
     pub made: Made,
     pub layout: Layout,
-    /// Bytes: as the server said last, or as this client has made it.
+    /// Size in bytes: as last reported by the server, or as this client has made it.
     pub size: u64,
-    /// As the server said last: how large it is, and up to where it knows of data.
+    /// As last reported by the server: its size, and the end of its data.
     told: u64,
     data_told: u64,
-    /// Up to where data beyond that may still be there, from before it was truncated.
+    /// Up to where data may remain beyond that from before a truncation.
     stale_to: u64,
-    /// Up to where the journal has it that there is data, and the last answer about data that it
-    /// has not.
+    /// The end of data according to the journal, and the last answer about data that is not in the
+    /// journal.
     data_safe: u64,
     unsafe_by: Option<u64>,
-    /// The request that opened it for writing, as long as the journal has not that.
+    /// The request that opened it for writing, while that is not in the journal.
     opening: Option<u64>,
-    /// The journal has that it is being written; requests from this one on say so.
+    /// The journal records that it is being written; requests from this one on report it.
     is_known: bool,
     known_from: u64,
-    /// Which of the server's answers that was.
+    /// The change counter in that report.
     change: u64,
-    /// Where it was seen last.
+    /// Where it was last seen.
     pub place: Option<FsPlace>,
-    /// It was written then, and the server has not been told.
+    /// When it was written, if the server has not been told.
     pub dirty: Option<Stamp>,
-    /// Where the last hole ends that was left between what the server knew and what was written.
+    /// The end of the last hole between what the server knew and what was written.
     hole_to: u64,
-    /// Where what was written since it was told last ends, and where what of it is in objects.
+    /// The end of what was written since the server was last told, and of its part that is in
+    /// objects.
     written_to: u64,
     flushed_to: u64,
-    /// Some of what is to be written lies so far behind what the server knows of that it waits
-    /// until that is told.
+    /// Some of the dirty data is so far beyond what the server knows that it waits for a report.
     pub waits_to_tell: bool,
-    /// What the server is being told of sizes and times: how often, the last time, and the largest
-    /// end.
+    /// Reports of sizes and times in flight: their number, the last time, and the largest end.
     telling: u32,
     telling_time: Stamp,
     telling_to: u64,
-    /// What this client was granted, and has not given back.
+    /// The capability granted to this client and not given back.
     pub cap: FsCap,
-    /// The size is known since that, or since it has the file alone: until the end of both no
-    /// other client changes it.
+    /// The size is current since the grant, or since the client has the file alone: until both end,
+    /// no other client changes it.
     pub is_fresh: bool,
-    /// Its size was told since the last grant: it has not become shorter since.
+    /// Its size was reported since the last grant: it has not become shorter since.
     pub is_sized: bool,
-    /// So many of its opens are lazy.
+    /// Number of its lazy opens.
     pub lazy: u32,
-    /// Something may be kept, or dirty, for lazy opens that is not for others (`fs/lazy.rs`).
+    /// Data may be cached or dirty for lazy opens that other opens must not use (`fs/lazy.rs`).
     pub keeps_lazily: bool,
-    /// Counts grants.
+    /// Number of grants.
     pub grants: u64,
-    /// The server wants it back down to this, and an answer to that number.
+    /// The server's recall: its number, and the capability to reduce to.
     pub recall: Option<(u64, FsCap)>,
-    /// Writes under way that callers wait for, and reads that need more than one operation.
+    /// Writes in progress that callers wait for, and reads that need more than one operation.
     pub writes: usize,
     pub reads: usize,
-    /// Copies under way from it or into it whose objects others copy (`fs/copying.rs`).
+    /// Copies in progress from or to it, by OSDs (`fs/copying.rs`).
     pub copies: usize,
     /// The server was asked whether it may become larger.
     pub asks_room: bool,
-    /// A change of its size is under way: what writes waits.
+    /// A change of its size is in progress: writes wait.
     pub resizing: bool,
-    /// How far it has come with having the file alone (`fs/exclusive.rs`).
+    /// The progress of getting exclusive access (`fs/exclusive.rs`).
     pub alone: Alone,
-    /// Writes that wait for that, and how many were begun since the file was had alone.
+    /// Writes that wait for that, and the number begun since access was granted.
     pub exclusive: VecDeque<(CallId, Ask)>,
     pub in_a_row: u32,
-    /// What waits for that, for the writes, or for a capability.
+    /// Calls that wait for that, for the writes, or for a capability.
     pub waiting: VecDeque<(CallId, Ask)>,
     /// Calls that waited when it was granted: they begin before it is given back.
     pub first: BTreeSet<CallId>,
-    /// Data that is being written from the cache, by number.
+    /// Flushes in progress from the cache, by number.
     pub flushes: BTreeSet<u64>,
-    /// The server is being told a size, before data is written to where other data was cut off.
+    /// The server is being told a size before data is written where other data was truncated.
     pub growing: bool,
-    /// There was no room for some of it a moment ago: until then no more is taken.
+    /// The cluster was full for some of it recently: until then no more is accepted.
     pub full_until: Time,
-    /// How it is read in order.
+    /// Its sequential reader.
     pub stream: Stream,
-    /// How far was read ahead, and how far to.
+    /// How much was read ahead, and up to where.
     pub ahead_to: u64,
     pub ahead: u64,
-    /// Changes of its attributes that their callers have been answered, and the server has not, in
-    /// order.
+    /// Attribute changes whose callers have been answered but which the server has not confirmed,
+    /// in order.
     pub foretold: Vec<Foretold>,
 }
 
@@ -147,7 +147,7 @@ pub(crate) struct Foretold {
 }
 
 impl Foretold {
-    /// What the server will make of it: `evaluate.rs` there.
+    /// Applies the effect that the server will compute, in its `evaluate.rs`.
     fn show(&self, inode: &mut Inode) {
         let FsChanges {
             mode,
@@ -167,7 +167,7 @@ impl Foretold {
 }
 
 impl File {
-    /// One that the server has just opened.
+    /// A file that the server has just opened.
     pub fn new(inode: &Inode) -> Option<Self> {
         let layout = inode.layout?;
         let mut file = Self {
@@ -222,7 +222,7 @@ impl File {
         file.learn(inode);
         Some(file)
     }
-    /// The server has said what it is like. Answers may come in another order than the changes were
+    /// Takes over a report of the server. Answers may arrive in another order than the changes were
     /// made.
     pub fn learn(&mut self, inode: &Inode) {
         if inode.change >= self.change {
@@ -238,19 +238,19 @@ impl File {
             self.size = self.own_size().max(inode.size);
         }
     }
-    /// What was not written, or what the server had not taken, is lost: what is known of it is what
-    /// the server says next.
+    /// Unwritten data, or changes that the server did not accept, are lost: the server's next
+    /// report replaces the state.
     pub fn abandon(&mut self) {
         (self.dirty, self.change, self.is_fresh, self.is_sized) = (None, 0, false, false);
         (self.written_to, self.flushed_to, self.waits_to_tell) = (0, 0, false);
         self.made = Made::Known;
         self.flushes.clear();
     }
-    /// Whether something is to be written that waits until the server knows of it, or of the file.
+    /// Whether data waits until the server knows of it, or of the file.
     pub fn waits_to_write(&self) -> bool {
         self.growing || self.waits_to_tell || self.made == Made::Wanted
     }
-    /// Whether there was no room for it a moment ago.
+    /// Whether the cluster was full for it recently.
     pub fn has_no_room(&self, now: Time) -> bool {
         now < self.full_until
     }
@@ -263,7 +263,7 @@ impl File {
             }
         }
     }
-    /// It is in the journal.
+    /// The request is in the journal.
     pub fn answer_safe(&mut self, number: u64, tells: Tells) {
         self.opening.take_if(|opening| *opening <= number);
         if self.unsafe_by.take_if(|last| *last <= number).is_some() {
@@ -272,18 +272,18 @@ impl File {
         self.is_known |=
             tells == Tells::Written && number >= self.known_from && self.opens[1] > self.closing[1];
     }
-    /// The request with this number closes it for writing, or sets its times: the journal has no
-    /// more that this client is writing it.
+    /// The request with this number closes it for writing, or sets its times: the journal no longer
+    /// records that this client is writing it.
     pub const fn closes(&mut self, number: u64) {
         (self.is_known, self.known_from) = (false, number);
     }
-    /// Its session has ended; the next one's requests begin here.
+    /// Its session has ended; the next session's requests begin here.
     pub fn session_ended(&mut self, next: u64) {
         (self.data_safe, self.unsafe_by, self.opening) = (0, None, None);
         self.closes(next);
     }
-    /// Whether the journal has it that this client is writing the file: if it dies, its objects say
-    /// how large the file is, as far as there is no hole in it.
+    /// Whether the journal records that this client is writing the file: if the client dies, the
+    /// file's objects determine its size, as far as there is no hole.
     pub const fn is_known(&self) -> bool {
         self.is_known && self.cap.buffers() && (self.hole_to == 0 || self.hole_to < self.data_safe)
     }
@@ -291,12 +291,12 @@ impl File {
     pub fn unsafe_by(&self) -> Option<u64> {
         self.opening.max(self.unsafe_by)
     }
-    /// Whether a write may go there as soon as what the server has answered is safe.
+    /// Whether a write may go there as soon as the server's answers are safe.
     pub fn awaits_safe(&self, end: u64) -> bool {
         let is_told = end > self.reach() && end <= self.data_told;
         (self.opening.is_some() && end > self.data_told) || (is_told && self.unsafe_by.is_some())
     }
-    /// The same, also if its end were told first.
+    /// The same, even if its end were reported first.
     pub fn may_wait(&self, end: u64) -> bool {
         self.awaits_safe(end) || (self.unsafe_by().is_some() && self.is_far(end))
     }
@@ -308,8 +308,8 @@ impl File {
     pub const fn resized(&mut self) {
         (self.size, self.written_to, self.flushed_to) = (self.told, 0, 0);
     }
-    /// How large it is at least, by what this client has written: had another one cut it off since,
-    /// this one would have been told.
+    /// Its minimum size according to this client's own writes: if another client had truncated it
+    /// since, this one would have been told.
     fn own_size(&self) -> u64 {
         if self.knows_more() || self.telling > 0 {
             self.size
@@ -317,7 +317,7 @@ impl File {
             self.written_to
         }
     }
-    /// Whether it may have been written without the server's knowing.
+    /// Whether it may have been written without the server knowing.
     pub fn knows_more(&self) -> bool {
         (self.cap.buffers() || self.alone == Alone::Yes) && self.is_fresh
     }
@@ -333,16 +333,16 @@ impl File {
             self.hole_to = end;
         }
     }
-    /// It is being written: where that ends.
+    /// It is being written up to there.
     pub const fn writes_to(&mut self, end: u64) {
         if end > self.written_to {
             self.written_to = end;
         }
     }
-    /// What to tell the server: where what was written ends, and when that was, if it does not
-    /// know. Not how large the file is: that would undo a truncation by another client.
-    /// `up_to`: more is still to be written to objects, but nothing up to there: if this client
-    /// dies, no bytes are told that no object has.
+    /// What to report to the server: the end of what was written and the time, if the server does
+    /// not know them. Not the file's size: that would undo a truncation by another client. `up_to`:
+    /// more remains to be written to objects, but nothing before that: if this client dies, no
+    /// bytes may have been reported that are in no object.
     pub fn tell(&mut self, up_to: Option<u64>) -> Option<(u64, Stamp)> {
         let (mtime, end) = (self.dirty, self.written_to.min(up_to.unwrap_or(u64::MAX)));
         if up_to.is_none() {
@@ -352,11 +352,11 @@ impl File {
         (self.telling_time, self.telling_to) = (mtime, self.telling_to.max(end));
         Some((end, mtime))
     }
-    /// The server is told something.
+    /// A report is being sent.
     pub const fn begin_telling(&mut self) {
         self.telling += 1;
     }
-    /// And has taken it, or not.
+    /// The server has accepted it, or not.
     pub const fn end_telling(&mut self) {
         self.telling = self.telling.saturating_sub(1);
         if self.telling == 0 {
@@ -366,18 +366,18 @@ impl File {
     pub const fn is_telling(&self) -> bool {
         self.telling > 0
     }
-    /// The same, again, if the server does not know.
+    /// The same report once more, if the server does not know it.
     pub fn say(&self) -> Option<(u64, Stamp)> {
         self.dirty
             .or(self.being_told())
             .map(|mtime| (self.written_to.max(self.telling_to), mtime))
     }
-    /// Where what is to be written to objects ends.
+    /// The end of the data to be written to objects.
     pub const fn written_to(&self) -> u64 {
         self.written_to
     }
-    /// How far may be written to objects: what lies further would not be found if this client and
-    /// the server died. Without its opening in the journal nothing would.
+    /// How far may be written to objects: data beyond that would not be found if this client and
+    /// the server died. Without its opening in the journal, no data would be found.
     pub fn reach(&self) -> u64 {
         if self.opening.is_some() {
             self.data_told
@@ -385,15 +385,15 @@ impl File {
             self.data_safe + self.layout.reach()
         }
     }
-    /// Whether the server is to know the end of a write first.
+    /// Whether the server must know the end of a write first.
     pub fn is_far(&self, end: u64) -> bool {
         self.is_stale_at(end) || end > self.reach()
     }
-    /// Whether it may become so large only if the server has room for that.
+    /// Whether it may become this large only if the server has room.
     pub fn lacks_room(&self, end: u64) -> bool {
         end > self.room_to()
     }
-    /// How large it may become without asking its server for room.
+    /// How large it may become without asking the server for room.
     pub fn room_to(&self) -> u64 {
         if let FsCap::Bounded { room } = self.cap {
             room.max(self.size)
@@ -401,8 +401,8 @@ impl File {
             u64::MAX
         }
     }
-    /// Whether the server is to know a write's end before it is written, since there may be no room
-    /// for it.
+    /// Whether the server must know a write's end before it is written, because there may be no
+    /// room.
     pub fn asks_first(&self, end: u64) -> bool {
         matches!(self.cap, FsCap::Asks {}) && end > self.size
     }
@@ -414,16 +414,16 @@ impl File {
             self.room_to()
         }
     }
-    /// Whether data that is written there now would be removed with what was cut off.
+    /// Whether data written there now would be removed together with truncated data.
     pub const fn is_stale_at(&self, end: u64) -> bool {
         end > self.told && self.has_stale()
     }
-    /// Whether objects may have data beyond the file's end as the server knows it, from before it
-    /// was cut off.
+    /// Whether objects may have data beyond the file's end known to the server, from before a
+    /// truncation.
     pub const fn has_stale(&self) -> bool {
         self.stale_to > self.told
     }
-    /// Whether the server does not know that it is so large.
+    /// Whether it is larger than the server knows.
     pub const fn is_beyond(&self, end: u64) -> bool {
         end > self.told
     }
@@ -431,14 +431,14 @@ impl File {
     pub const fn is_news(&self, end: u64) -> bool {
         end > self.data_told
     }
-    /// All up to there is in objects.
+    /// Everything up to there is in objects.
     pub const fn flushed(&mut self, end: u64) {
         if end > self.flushed_to {
             self.flushed_to = end;
         }
     }
-    /// Where what is in objects ends, if the server is to hear that soon: what comes next waits for
-    /// it, or will have to.
+    /// The end of what is in objects, if the server should know it soon: later data waits for that
+    /// report, or will have to.
     pub fn tell_flushed(&mut self) -> Option<u64> {
         let end = self.flushed_to;
         let soon = if self.waits_to_tell {
@@ -453,7 +453,7 @@ impl File {
         self.telling_to = end;
         Some(end)
     }
-    /// Up to where there may be data, as far as is known.
+    /// Up to where there may be data, as far as known.
     pub fn data_to(&self) -> u64 {
         let knows = self.cap >= FsCap::Cache {} && self.is_fresh;
         if knows {
@@ -465,22 +465,22 @@ impl File {
             self.size
         }
     }
-    /// When it was written, as the server is being told.
+    /// The time of writing that is being reported.
     fn being_told(&self) -> Option<Stamp> {
         (self.telling > 0).then_some(self.telling_time)
     }
-    /// Where a read ends: no later than the file.
+    /// The end of a read: at most the file's end.
     pub fn end_of_read(&self, offset: u64, length: u32) -> u64 {
         offset.saturating_add(u64::from(length)).min(self.size)
     }
-    /// Writes that wait to have it alone, and have not begun, are calls like all that have not.
+    /// Writes that wait for exclusive access, and have not begun, become ordinary calls again.
     pub fn put_back_exclusive(&mut self, ino: Ino, queue: &mut Queue) {
         while let Some((call, ask)) = self.exclusive.pop_back() {
             queue.push_front(rank_of(ino), call, ask);
         }
     }
-    /// Whether it is kept and written later, though others write it as well: all who have it open
-    /// here want that.
+    /// Whether it is cached and written with delay although others write it, too: all its opens
+    /// here are lazy.
     pub fn is_lazy(&self) -> bool {
         let opens: u32 = [0, 1]
             .iter()
@@ -489,8 +489,8 @@ impl File {
         let may = self.cap == FsCap::Sync {} && self.alone != Alone::Yes;
         may && self.lazy > 0 && self.lazy >= opens
     }
-    /// Whether what is known of its size is enough for that: what it has grown by since, a read
-    /// finds when it comes there.
+    /// Whether the known size is sufficient for a call: a read notices later growth when it gets
+    /// there.
     pub fn suffices_lazily(&self, ask: &Ask) -> bool {
         let is_within = match ask {
             Ask::Read { offset, length, .. } => {
@@ -500,7 +500,7 @@ impl File {
         };
         self.is_sized && is_within
     }
-    /// Whether something of it is under way, or its server has not been told all.
+    /// Whether something of it is in progress, or its server has not been told everything.
     pub fn is_busy(&self) -> bool {
         self.writes > 0
             || self.reads > 0
@@ -512,9 +512,9 @@ impl File {
             || self.recall.is_some()
             || self.dirty.is_some()
     }
-    /// What its first object is to say with its first data: where the file is.
+    /// The backpointer that its first object gets with its first data.
     pub fn parent(&self) -> Option<SubOp> {
-        // One without a name is nowhere that a name could be made again for it.
+        // A file without a name has no place where its name could be recreated.
         let is_named = |place: &FsPlace| self.told == 0 && !place.dir.is_hidden();
         let FsPlace { dir, name } = self.place.clone().filter(is_named)?;
         let value = Backpointer { dir, name }.to_bytes().into();
@@ -523,7 +523,7 @@ impl File {
             value,
         })
     }
-    /// Up to where objects have what is in the file: beyond that may be what was cut off.
+    /// Up to where objects match the file: beyond that there may be truncated data.
     pub const fn in_objects(&self) -> u64 {
         if self.stale_to > self.told && self.told < self.size {
             self.told
@@ -531,12 +531,12 @@ impl File {
             self.size
         }
     }
-    /// An inode as callers are to see it: with what the server has not been told.
+    /// An inode as callers must see it: with what the server has not been told.
     pub fn show(&self, node: &mut FsNode) {
         self.foretold
             .iter()
             .for_each(|foretold| foretold.show(&mut node.inode));
-        // What is known of names may be older than what the server is being told.
+        // The known attributes may be older than what is being reported.
         for time in self.being_told().into_iter().chain(self.dirty) {
             node.inode.mtime = node.inode.mtime.max(time);
             node.inode.ctime = node.inode.ctime.max(time);
@@ -547,8 +547,8 @@ impl File {
             node.inode.size = node.inode.size.max(self.own_size());
         }
     }
-    /// Its times are set by a caller, with the request that has this number: what was written
-    /// before says nothing of them any more, and the server does not take it for written since.
+    /// A caller sets its times, with the request of this number: earlier writes do not affect them
+    /// any more, and the server does not consider it written since.
     pub const fn times_set(&mut self, number: u64) {
         self.closes(number);
         if self.dirty.is_some() {
@@ -557,20 +557,20 @@ impl File {
         self.telling_time = FS_LARGER_ONLY;
     }
 
-    /// The server grants more; `fresh`: what was said with it is how the file is now. Whether
-    /// that is more than it had.
+    /// The server grants a capability; `fresh`: the file's state in the same message is current.
+    /// Returns whether the capability is larger than before.
     pub fn grant(&mut self, cap: FsCap, fresh: bool, next: u64) -> bool {
         if self.recall.is_some() || cap <= self.cap {
             return false;
         }
         if self.cap.buffers() {
-            // The same, with more room.
+            // The same capability with more room.
             self.cap = cap;
         } else {
-            // What it says from here on it says as one that writes later.
+            // From here on it reports as a client with delayed writes.
             self.closes(next);
             self.cap = cap;
-            // Who has it alone knows what it is like.
+            // A client that has it alone knows its state.
             self.is_fresh = fresh || (self.is_fresh && self.alone == Alone::Yes);
             self.grants += 1;
             self.is_sized = false;
@@ -584,7 +584,7 @@ impl File {
         }
         true
     }
-    /// It keeps no more than that.
+    /// Reduces the capability.
     pub fn lower(&mut self, cap: FsCap) {
         if cap < self.cap {
             self.cap = cap;
@@ -593,17 +593,17 @@ impl File {
             self.is_sized = false;
         }
     }
-    /// What to say of it to a server; it has no more than that from then on.
+    /// What to report about it to a server; from then on it has no more than that.
     pub fn claim(&mut self, ino: Ino) -> FsOpens {
         let [reads, writes] = [0, 1].map(|way| self.opens[way] - self.closing[way]);
-        // With what is being closed it does nothing any more.
+        // What is being closed is not used any more.
         let most = match (reads, writes) {
             (0, 0) => FsCap::Nothing {},
             (_, 0) => FsCap::Cache {},
             _ => FsCap::Buffer {},
         };
         self.lower(most);
-        // Who has the rank says again what is to be given back.
+        // The rank's holder will repeat recalls.
         self.recall = None;
         let [reads, writes] = self.opens;
         FsOpens {

@@ -1,32 +1,30 @@
-//! The client as a service of the cluster: callers' calls become requests to the servers of ranks
-//! and operations on objects.
+//! The client as a service of the cluster: callers' calls become requests to the ranks' servers and
+//! operations on objects.
 //!
 //! ```text
 //!  begin ─▶ queue ─▶ Names ──────────────────▶ Session ─▶ answered: ended
-//!                ├─▶ Read  ─▶ kept? ─▶ objects ─────────▶ all read: ended
-//!                ├─▶ Write ─▶ kept, or objects ─▶ larger? Wrote ─▶ Session ─▶ ended
-//!                └─▶ Sync  ─▶ what is not written ─▶ what the server has not been told ─▶ Session ─▶ all safe: ended
+//!                ├─▶ Read  ─▶ cached? ─▶ objects ───────▶ all read: ended
+//!                ├─▶ Write ─▶ cached, or objects ─▶ larger? Wrote ─▶ Session ─▶ ended
+//!                └─▶ Sync  ─▶ unwritten data ─▶ unreported changes ─▶ Session ─▶ all safe: ended
 //! ```
-//! Each rank has its queue and its session ([`crate::sessions`]).
-//! What is known of names and attributes is answered without a request ([`crate::names`]); what may
-//! be kept of data, capabilities say.
+//! Each rank has its queue and its session ([`crate::sessions`]). Cached names and attributes are
+//! answered without a request ([`crate::names`]); capabilities determine which data may be cached.
 //!
-//! * `data`: reads and writes; `flushing`: what is written later; `capabilities`: what the server
-//!   grants and takes back;
-//! * `growing`: below quotas; `fullness`: what the cluster has room for;
-//! * `zeroing`: zeros, and files that become larger without data; `holes`: where there is data;
-//! * `lazy`: files that several write, and whose programs say when they want to see that;
-//! * `copying`: ranges of one file that become another's;
-//! * `exclusive`: writes of files that others have open, too, and must do nothing with; `locking`:
-//!   advisory locks;
-//! * `foretelling`: changes of attributes that are answered here; `delegated`: names that are made
-//!   and removed here;
-//! * `lending`: attributes that the kernel keeps;
+//! * `data`: reads and writes; `flushing`: delayed writes; `capabilities`: what the server grants
+//!   and recalls;
+//! * `growing`: files below quotas; `fullness`: the cluster's free space;
+//! * `zeroing`: zeroing ranges, and extending files without data; `holes`: finding data and holes;
+//! * `lazy`: files that several clients write with lazy I/O;
+//! * `copying`: copying ranges between files;
+//! * `exclusive`: writes of shared files that exclude other clients; `locking`: advisory locks;
+//! * `foretelling`: attribute changes that are answered here; `delegated`: names created and
+//!   removed here;
+//! * `lending`: attributes that the kernel caches;
 //! * `looking_ahead`: names that will be looked up next;
 //! * `leaving`: its end;
 //! * `across`: calls that more than one rank has to answer.
 //!
-//! Invariants: every call ends once; a rank without a server holds up calls to itself only.
+//! Invariants: every call ends once; a rank without a server delays only the calls to itself.
 
 mod across;
 mod at_once;
@@ -91,7 +89,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Linux' numbers for what POSIX calls these.
+/// Linux' numbers for POSIX errors.
 pub(crate) mod errno {
     pub const EIO: u16 = 5;
     pub const EBADF: u16 = 9;
@@ -106,113 +104,114 @@ pub(crate) mod errno {
 }
 use errno::*;
 
-/// The registry is looked at again so long after a server went.
+/// How long after losing a server the registry is read again.
 const SEEK_AGAIN: Duration = Duration::from_millis(100);
 
-/// A call whose caller has its answer already.
+/// A call whose caller has already been answered.
 const ANSWERED: CallId = CallId(0);
 
 /// Settings of a client.
 #[derive(Clone, Debug)]
 pub struct FsConfig {
-    /// Which file system.
+    /// The file system.
     pub file_system: Name,
-    /// What people are to know this client by: where it is, and what for.
+    /// Human-readable description of this client: its place and purpose.
     pub about: Name,
-    /// Which instance of the client it begins as: the one of its objects' client.
+    /// The instance of the client that it begins as; the same as its object client's.
     pub instance: Instance,
     /// The wall clock at [`Time::ZERO`], in milliseconds since 1970.
     pub unix_ms_at_zero: u64,
-    /// Names and attributes that are kept, at most: some 400 bytes each. 0: none are.
+    /// Most cached names and attributes: some 400 bytes each. 0: none.
     pub names_max: usize,
-    /// How much of a directory is listed for those who look up name after name.
+    /// Parameters of listing directories ahead.
     pub ahead: LookAhead,
-    /// Data of open files that is kept, at most, in bytes. 0: none is.
+    /// Most cached data of open files in bytes. 0: none.
     pub data_max: usize,
-    /// Data that is not written yet, at most, in bytes: calls that write wait then.
+    /// Most unwritten data in bytes: beyond that, writing calls wait.
     pub dirty_max: usize,
-    /// Writes of more bytes than this, to several objects of a file that others have open, too,
-    /// are answered before they are written.
+    /// Writes of more bytes than this, to several objects of a file that others also have open, are
+    /// answered before they are written.
     pub early_above: usize,
 }
 
-/// How far it has come.
+/// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The monitors have not answered.
     Unknown,
     /// There is no such file system.
     Missing,
-    /// No server has its first rank, or none that answers.
+    /// Its first rank has no server, or none that answers.
     NoServer,
-    /// It has a session with that.
+    /// It has a session with that server.
     Connected,
 }
 
-/// What the answer to a request is for.
+/// The purpose of a request.
 enum Purpose {
-    /// A caller.
+    /// A caller's request.
     Call(CallId),
-    /// A caller: what it is answered is open.
+    /// A caller's request that opens something.
     Opened(CallId),
-    /// A caller, to which several answers are given as one: which of them this is.
+    /// One of several requests of a caller: its index.
     Part(CallId, usize),
-    /// A caller: this is open once less, in that way.
+    /// A caller's request that closes a file; whether for writing.
     Closed(CallId, Ino, bool),
-    /// A caller: this has another size.
+    /// A caller's request that changes a file's size.
     Resized(CallId, Ino),
-    /// A caller: this is at least as large as it wants.
+    /// A caller's request that extends a file.
     Extended(CallId, Ino),
-    /// Data that was written: its file is as large now.
+    /// Data was written: reports the file's size.
     Written(CallId, Ino),
-    /// Data that is to be written there: the file is as large, and nothing stale is in the way.
+    /// Data is to be written there: first the file must have that size, without stale data in the
+    /// way.
     Grown(CallId, Ino, u64, Bytes),
-    /// About locks.
+    /// A request about locks.
     Lock(LockPurpose),
-    /// A caller that reads or writes: how large the file is now. Which grant its client had when it
-    /// asked.
+    /// A caller reads or writes: asks for the file's size. The number identifies the client's grant
+    /// when it asked.
     Sized(CallId, Ask, u64),
-    /// A caller that writes: whether the file may become so large.
+    /// A caller writes: asks whether the file may become this large.
     Room(CallId, Ask),
-    /// A caller that copies: the file is as large as its copy makes it.
+    /// A caller copies: the file gets the size after the copy.
     CopyGrown(CallId),
-    /// That others wait, so that this client can write what must not meet theirs.
+    /// Exclusive access for writing.
     Alone(Ino),
-    /// How large a file will be whose data is to be written.
+    /// The future size of a file whose data is to be written.
     Growing(Ino),
-    /// How large a file is and when it was written, for which no one waits.
+    /// A file's size and time of writing that nothing waits for.
     Told(Ino),
-    /// The same, and a caller waits for it: which bytes are forgotten then.
+    /// The same with a waiting caller: the range whose cached data is dropped then.
     Propagated(CallId, Ino, Option<Range<u64>>),
-    /// The same, for others who look.
+    /// The same for other clients that look.
     Said,
-    /// Callers that may come: names of this.
+    /// Listing ahead: names of this directory.
     Ahead(Ino),
-    /// A change of attributes that its caller has been answered: which of this file's.
+    /// An attribute change whose caller was already answered: the file and the change's number.
     Foretold(Ino, u64),
-    /// A name that was made or removed here: in which directory, and which file was made.
+    /// A name that was created or removed here: the directory and the created file.
     Here { dir: Ino, made: Option<Ino> },
-    /// Numbers of this rank.
+    /// Inode numbers of this rank.
     Numbers(Rank),
 }
 
-/// What an operation on an object is for.
+/// The purpose of an operation on an object.
 #[derive(Clone, Copy, Debug)]
 enum For {
-    /// A call, and which of its pieces; of one that seeks, which object.
+    /// A call, and the index of the piece; for a call that seeks, the object's number.
     Call(CallId, usize),
-    /// Data that is written from the cache.
+    /// Data written from the cache.
     Flush(u64),
-    /// Data that is read into it, and which piece of that.
+    /// Data read into the cache, and the index of the piece.
     Fetch(u64, usize),
 }
 
-/// A call whose data is on its way.
+/// A call whose data is being transferred.
 enum Transfer {
     Read {
         ino: Ino,
         data: Gathering,
-        /// Others may not write before it has ended.
+        /// Other clients may not write before it has ended.
         spans: bool,
     },
     Write {
@@ -235,16 +234,16 @@ pub struct Fs {
     next_call: u64,
     /// Calls that have not begun.
     queue: Queue,
-    /// Those of them that have just asked how large their file is.
+    /// Those of them that have just got their file's size.
     sized: BTreeSet<CallId>,
-    /// Files that were closed, which has been answered and not been begun.
+    /// Closes that were answered but have not begun.
     closes: Vec<(Ino, bool)>,
-    /// Changes that were answered here and not sent, and when they are.
+    /// Changes that were answered here and not sent, and when to send them.
     foretold: Vec<Unsent>,
     send_at: Time,
     delegated: Delegated,
     purposes: BTreeMap<u64, Purpose>,
-    /// Requests about what another rank has led to.
+    /// Requests that follow a reference to another rank.
     led: BTreeMap<u64, Led>,
     /// Calls that wait for several answers.
     parts: BTreeMap<CallId, Parts>,
@@ -252,7 +251,7 @@ pub struct Fs {
     places: Places,
     names: Names,
     lent: Lent,
-    /// What is to be answered to servers once nothing of it is owed any more.
+    /// Confirmations for servers, to be sent when nothing of them is owed any more.
     forgets: Vec<(Rank, u64)>,
     /// Calls of others than the cache above.
     beside: BTreeSet<CallId>,
@@ -263,22 +262,22 @@ pub struct Fs {
     fetches: BTreeMap<u64, Fetch>,
     readers: BTreeMap<CallId, Reader>,
     flushes: BTreeMap<u64, Flush>,
-    /// The last number that one of these was given.
+    /// The last number assigned.
     last_number: u64,
-    /// When what is dirty is written.
+    /// When dirty data is written.
     flush_at: Time,
-    /// Files that are closed when what is dirty of them is written, and when that begins.
+    /// Files that are closed once their dirty data is written, and when that begins.
     closed: BTreeSet<Ino>,
     closed_at: Time,
-    /// Writes that wait until less is dirty.
+    /// Writes that wait until there is less dirty data.
     throttled: VecDeque<(CallId, Ask)>,
-    /// Operations to be submitted, and those under way.
+    /// Operations to submit, and those in flight.
     operations: VecDeque<(Operation, For)>,
     under_way: BTreeMap<OpId, For>,
     syncing: Vec<Syncing>,
     /// Calls that end when requests are safe.
     syncs: Vec<Unsafe>,
-    /// What was answered and is not safe: which file, and what it says of that.
+    /// Requests that were answered and are not safe: the file, and what they report about it.
     tells: BTreeMap<u64, (Ino, Tells)>,
     ended: Vec<(CallId, Outcome)>,
     losses: Losses,
@@ -340,7 +339,7 @@ impl Fs {
         }
     }
 
-    /// Begins a call: it goes on with the next turn.
+    /// Begins a call: it continues with the next turn.
     pub fn begin(&mut self, ask: Ask) -> CallId {
         let call = CallId(self.next_call);
         self.next_call += 1;
@@ -350,7 +349,7 @@ impl Fs {
         }
         call
     }
-    /// The rank whose calls it is one of.
+    /// The rank that handles a call.
     fn rank_of_ask(&self, ask: &Ask) -> Rank {
         let of_wait = || match ask {
             Ask::CancelLock { wait } => self.lock_of(*wait).map(|(_, ino)| rank_of(ino)),
@@ -358,15 +357,15 @@ impl Fs {
         };
         ask.rank().or_else(of_wait).unwrap_or(FIRST)
     }
-    /// A call that had begun is one of those that have not, and comes before them.
+    /// Puts a begun call back to the front of the queue.
     fn put_back(&mut self, call: CallId, ask: Ask) {
         self.queue.push_front(self.rank_of_ask(&ask), call, ask);
     }
-    /// Takes what has ended since the last call, in the order in which it ended.
+    /// Takes the calls that have ended since the last call, in order.
     pub fn ended(&mut self, into: &mut Vec<(CallId, Outcome)>) {
         into.append(&mut self.ended);
     }
-    /// How far it has come.
+    /// The state of the connection.
     #[must_use]
     pub fn state(&self) -> State {
         match self.seek.found() {
@@ -404,7 +403,7 @@ impl Fs {
                 }
             }
             Input::Gone(Entity::Client(server)) | Input::Absent(Entity::Client(server)) => {
-                // What it gives up with the session comes first in the next one.
+                // Changes that it gives up with the session are reported first in the next one.
                 self.send_foretold(out);
                 if let Some(rank) = self.sessions.with(server) {
                     self.lose_server(rank);
@@ -422,7 +421,7 @@ impl Fs {
                     let greets = holds.is_some();
                     self.sessions.of(rank).on_tick(self.now, holds, out);
                     if greets {
-                        // Its greeting gave all shares back. What was lent is over with the lease.
+                        // Its greeting gave all shares back. Loans end with the lease.
                         self.forget_names(rank);
                     }
                 }
@@ -480,12 +479,12 @@ impl Fs {
                     }
                     let crosses = is_across(rank, &call, &answer, &changed);
                     if crosses {
-                        // What another rank says of it may have come before, or come later.
+                        // Another rank's answer about it may be older or newer.
                         keep = false;
                         self.sessions.doubt_others(rank);
                     }
                     if foretold {
-                        // What is known of that is as new as what the server says, or newer.
+                        // What is known there is at least as new as the server's answer.
                     } else if !crosses && self.is_known_above(number, &call) {
                         self.names
                             .learn_own(self.now, (&call, &changed), &answer, keep);
@@ -549,7 +548,7 @@ impl Fs {
         }
     }
 
-    /// Servers have ranks, says the registry.
+    /// The registry has the holders of ranks.
     fn greet_holders(&mut self, out: &mut Vec<Output>) {
         let mut last = None;
         while let Some(rank) = self.sessions.following(last) {
@@ -557,8 +556,8 @@ impl Fs {
             self.greet_holder(rank, out);
         }
     }
-    /// A rank's server is greeted, if it is another one. That gives all shares back: nothing may be
-    /// kept above by then.
+    /// Greets a rank's server, if it is another one. That gives all shares back: nothing may be
+    /// cached above by then.
     fn greet_holder(&mut self, rank: Rank, out: &mut Vec<Output>) {
         if self.leaving != Leaving::Gone
             && let Some(holder) = self.seek.holder(rank)
@@ -570,7 +569,7 @@ impl Fs {
                 self.leave_server(rank);
             }
             if let Some(former) = self.sessions.with(holder.client()) {
-                // An earlier life of it had that rank.
+                // An earlier instance of it had that rank.
                 self.lose_server(former);
             }
             if !self.lent.owes(self.now) {
@@ -579,7 +578,7 @@ impl Fs {
             }
         }
     }
-    /// A rank is asked something, perhaps for the first time.
+    /// A rank is asked something, possibly for the first time.
     fn reach(&mut self, rank: Rank, out: &mut Vec<Output>) {
         if !self.sessions.has(rank) {
             self.sessions.of(rank);
@@ -602,7 +601,7 @@ impl Fs {
             }
         }
         if let FsAnswer::ListedPartly { .. } = &answer {
-            // What is known of files is no older than what is kept of their names.
+            // The state of files must not be older than the cached attributes.
             self.learn(&answer);
         }
         let purpose = self.purposes.remove(&number);
@@ -611,7 +610,7 @@ impl Fs {
         }
         let (mut answer, purpose) = match self.on_led(number, asked, answer, purpose, out) {
             Some(goes_on) => goes_on,
-            // Its call goes on at another rank.
+            // Its call continues at another rank.
             None => return,
         };
         if let Some(
@@ -621,7 +620,7 @@ impl Fs {
         {
             file.end_telling();
         }
-        // What `statlite` is told may be older than what the file's writers know.
+        // `statlite` may return older values than the file's writers know.
         if !matches!(asked, FsCall::StatLite { .. }) {
             self.learn(&answer);
         }
@@ -719,7 +718,7 @@ impl Fs {
         }
     }
 
-    /// A request was answered that says something of an open file's data.
+    /// A request that reports something about an open file's data was answered.
     fn note_tells(&mut self, number: u64, tells: Option<(Ino, Tells)>, safe: bool) {
         let Some((ino, tells)) = tells else { return };
         if let Some(file) = self.files.get_mut(&ino) {
@@ -729,7 +728,7 @@ impl Fs {
             }
         }
     }
-    /// A request that was answered is in the journal.
+    /// An answered request is in the journal.
     fn on_safe(&mut self, number: u64, out: &mut Vec<Output>) {
         let Some((ino, tells)) = self.tells.remove(&number) else {
             return;
@@ -743,14 +742,14 @@ impl Fs {
         }
         self.settle(ino, out);
     }
-    /// Something waits until what was answered about a file is safe.
+    /// Something waits until the answers about a file are safe.
     fn hurry(&mut self, ino: Ino, out: &mut Vec<Output>) {
         if let Some(number) = self.files.get(&ino).and_then(File::unsafe_by) {
             self.sessions.of(rank_of(ino)).hurry(number, out);
         }
     }
 
-    /// What the server says of files that are open.
+    /// Takes over the server's report about open files.
     fn learn(&mut self, answer: &FsAnswer) {
         for FsNode { inode, .. } in answer.nodes() {
             if let Some(file) = self.files.get_mut(&inode.ino) {
@@ -758,7 +757,7 @@ impl Fs {
             }
         }
     }
-    /// An answer on its way to callers: with what the server does not know yet.
+    /// Adds to an answer for callers what the server does not know yet.
     fn show(&self, answer: &mut FsAnswer) {
         for node in answer.nodes_mut() {
             if let Some(file) = self.files.get(&node.inode.ino) {
@@ -782,7 +781,7 @@ impl Fs {
         purpose: Purpose,
         out: &mut Vec<Output>,
     ) {
-        // What was done here in this turn comes before all that may rest on it.
+        // Changes made here in this turn precede everything that may depend on them.
         self.send_foretold(out);
         self.reach(rank, out);
         let place = call.ino().and_then(|ino| {
@@ -842,7 +841,7 @@ impl Fs {
         }
     }
 
-    /// Whether something of a file could not be written, and that was not said.
+    /// Whether data of a file could not be written, and that was not reported.
     fn failed(&mut self, ino: Ino) -> Outcome {
         self.losses.tell_closer(ino).map_or(Ok(Given::Done), Err)
     }
@@ -878,7 +877,7 @@ impl Fs {
                     .files
                     .get(&of)
                     .is_some_and(|file| file.opens[1] == file.closing[1] + 1);
-                // What it is copied to, or from, is to stay as it is until then.
+                // The source or target of a copy must not change until then.
                 if self.files.get(&of).is_some_and(|file| file.copies > 0) {
                     return self.put_off(of, call, Ask::Names(names));
                 }
@@ -892,7 +891,7 @@ impl Fs {
                     file.closes(self.sessions.next());
                 }
                 purpose = Purpose::Closed(call, of, *write);
-                // What is not written yet is told when it is.
+                // Unwritten data is reported when it is written.
                 let is_dirty = self.cache.dirty_of(of) > 0;
                 if let Some(file) = self.files.get_mut(&of) {
                     file.closing[way] += 1;
@@ -907,7 +906,7 @@ impl Fs {
             {
                 let ino = *ino;
                 let file = &self.files[&ino];
-                // What lies beyond the end that the server knows of would not be removed.
+                // Data beyond the end known to the server would not be removed.
                 let waits =
                     file.writes > 0 || file.copies > 0 || file.resizing || file.recall.is_some();
                 let is_written = !waits && self.is_written(ino, out);
@@ -922,7 +921,7 @@ impl Fs {
             }
             FsCall::Set { ino, changes } if changes.mtime.is_some() => {
                 if let Some(file) = self.files.get_mut(ino) {
-                    // An older time that is being told would come after it.
+                    // An older time that is being reported would arrive after it.
                     if file.is_telling() || file.growing {
                         return file.waiting.push_back((call, Ask::Names(names)));
                     }
@@ -934,11 +933,11 @@ impl Fs {
         self.request(names, purpose, out);
     }
 
-    /// Whether what is known of a file is what the server knows: it would have said otherwise.
+    /// Whether the known state of a file is the server's: it would have announced a change.
     fn knows(&self, ino: Ino) -> bool {
         self.names.has(&self.lasting(), ino)
     }
-    /// Of which inodes what is kept may be shown: the lease of the rank that has them lasts.
+    /// Inodes whose cached state may be used: the lease of their rank is valid.
     fn lasting(&self) -> impl Fn(Ino) -> bool {
         |ino| self.sessions.has_lease(rank_of(ino), self.now)
     }
@@ -1007,7 +1006,7 @@ impl Fs {
         }
     }
 
-    /// What waited for a file may be possible now.
+    /// Calls that waited for a file may be possible now.
     fn go_on(&mut self, ino: Ino) {
         self.let_go(ino);
         let Some(file) = self.files.get(&ino) else {
@@ -1021,12 +1020,12 @@ impl Fs {
         }
     }
 
-    /// Calls that waited for a file have not begun any more.
+    /// Calls that waited for a file become unbegun calls again.
     fn let_go(&mut self, ino: Ino) {
         let Some(file) = self.files.get_mut(&ino) else {
             return;
         };
-        // In front, in their order: they came before what has not begun.
+        // At the front, in order: they came before calls that have not begun.
         while let Some((call, ask)) = file.waiting.pop_back() {
             self.queue.push_front(rank_of(ino), call, ask);
         }
@@ -1034,7 +1033,7 @@ impl Fs {
 
     // ── turns ───────────────────────────────────────────────────────────────────────────
 
-    /// Begins what can be begun.
+    /// Begins the calls that can begin.
     fn start_calls(&mut self, out: &mut Vec<Output>) {
         let Some(found) = self.seek.found() else {
             return;
@@ -1043,7 +1042,7 @@ impl Fs {
         let mut last = None;
         while let Some(rank) = self.queue.following(last) {
             last = Some(rank);
-            // The first one is there with each file system.
+            // The first rank exists in each file system.
             let errno = if ranks.is_none() { ENODEV } else { ESTALE };
             if ranks.is_none_or(|ranks| rank.0 >= ranks.max(1)) {
                 for (call, _) in self.queue.take(rank) {
@@ -1053,7 +1052,7 @@ impl Fs {
                 self.reach(rank, out);
             }
         }
-        // What waits for a file comes back to the queue.
+        // Calls that wait for a file come back to the queue.
         let mut goes_on = true;
         while std::mem::take(&mut goes_on) {
             self.go_on_by_hand(out);
@@ -1072,7 +1071,7 @@ impl Fs {
 
     fn submit(&mut self, objects: &mut dyn ObjectCluster) {
         while let Some((operation, whom)) = self.operations.pop_front() {
-            // A read that has failed needs the rest no more.
+            // A failed read does not need the rest any more.
             let is_wanted = match whom {
                 For::Call(call, _) => self.transfers.contains_key(&call),
                 For::Flush(number) => self.flushes.contains_key(&number),
@@ -1083,7 +1082,7 @@ impl Fs {
             }
             match objects.submit(self.now, operation.clone()) {
                 Ok(id) => drop(self.under_way.insert(id, whom)),
-                // Again with the next turn.
+                // Retried in the next turn.
                 Err(_) => {
                     self.operations.push_front((operation, whom));
                     return;
@@ -1107,7 +1106,7 @@ impl Service for Fs {
             self.send_foretold(out);
             self.begin_closes();
         } else if self.queue.len() > 0 {
-            // What has begun since may be about the same files.
+            // Later calls may concern the same files.
             self.begin_closes();
         }
         for input in inputs {
@@ -1162,7 +1161,7 @@ impl Service for Fs {
     }
 }
 
-/// What it is waiting for, for people who look for the reason.
+/// Shows what it is waiting for, for debugging.
 impl std::fmt::Debug for Fs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let waits = |file: &File| {
@@ -1196,7 +1195,7 @@ impl std::fmt::Debug for Fs {
     }
 }
 
-/// Whether a rank has answered what changed something that another one has.
+/// Whether a rank's answer changed something that another rank has.
 fn is_across(rank: Rank, call: &FsCall, answer: &FsAnswer, changed: &[Ino]) -> bool {
     let is_other = |ino: Ino| rank_of(ino) != rank;
     call.is_change()
@@ -1205,8 +1204,8 @@ fn is_across(rank: Rank, call: &FsCall, answer: &FsAnswer, changed: &[Ino]) -> b
             || answer.nodes().any(|node| is_other(node.inode.ino)))
 }
 
-/// What a request that was answered says of an open file's data. A file that it made has none that
-/// could be lost.
+/// What an answered request reports about an open file's data. A file that it created has no data
+/// that could be lost.
 fn tells_of(call: &FsCall, answer: &FsAnswer) -> Option<(Ino, Tells)> {
     let FsAnswer::Node { node, made } = answer else {
         return None;
@@ -1229,7 +1228,7 @@ fn tells_of(call: &FsCall, answer: &FsAnswer) -> Option<(Ino, Tells)> {
     Some((node.inode.ino, tells))
 }
 
-/// What was read of an object.
+/// The data read from an object.
 fn read_of(result: Result<Done, Failure>) -> Result<Vec<Bytes>, u16> {
     match result {
         Ok(done) => Ok(done.payload),
@@ -1239,7 +1238,7 @@ fn read_of(result: Result<Done, Failure>) -> Result<Vec<Bytes>, u16> {
     }
 }
 
-/// What POSIX calls it.
+/// The corresponding POSIX error.
 fn errno_of(why: &Failure) -> u16 {
     match why {
         Failure::Refused(OpFailure::Full {}) | Failure::Doubtful(OpFailure::Full {}) => ENOSPC,

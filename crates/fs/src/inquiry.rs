@@ -1,9 +1,9 @@
-//! Asks holders of ranks for their figures, without a session: one that looks must not be a client
-//! that the next holder waits for. (It was one; a server that was killed just after
-//! `nacre fs status` was followed after 6 s, and not 0.1.)
+//! Asks holders of ranks for their figures without a session: an inquirer must not be a client that
+//! the next holder waits for. (It used to be one; a server that was killed just after `nacre fs
+//! status` was replaced after 6 s instead of 0.1 s.)
 //!
 //! ```text
-//!  Inquiry ──FsInquire──▶ each holder ──FsFigures──▶ told     gone, or nothing listens: not told
+//!  Inquiry ──FsInquire──▶ each holder ──FsFigures──▶ reported     gone, or nothing listens: not reported
 //! ```
 //! Invariant: each holder is asked once.
 
@@ -24,7 +24,7 @@ pub struct Inquiry {
 }
 
 impl Inquiry {
-    /// Who has which rank, as the registry says. Those that listen nowhere are not asked.
+    /// The ranks' holders according to the registry. Holders without an address are not asked.
     #[must_use]
     pub fn new(holders: impl IntoIterator<Item = (Rank, FsHolder)>) -> Self {
         let to_ask = holders
@@ -36,12 +36,12 @@ impl Inquiry {
             ..Self::default()
         }
     }
-    /// Whether there is nothing to wait for any more.
+    /// Whether nothing is left to wait for.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.to_ask.is_empty() && self.asked.is_empty()
     }
-    /// What was told.
+    /// The answers.
     #[must_use]
     pub const fn told(&self) -> &BTreeMap<Rank, FsFigures> {
         &self.told

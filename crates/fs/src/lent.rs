@@ -1,18 +1,18 @@
-//! Attributes that are lent to a cache above this one: the kernel's (CEPH-12).
+//! Attributes lent to a cache above this one: the kernel's (CEPH-12).
 //!
 //! ```text
 //!  shown ─lend─▶ lent, until this client's lease ends
-//!                  │ they change, other than by a call of that cache's own
+//!                  │ they change, other than by a call of that cache itself
 //!                  ▼
-//!                owed ──returned──▶ forgotten above, too: others may be told so
-//!                  └── the time for which they were lent is over: the same
+//!                owed ──returned──▶ dropped above, too: others may be told so
+//!                  └── the loan has expired: the same
 //! ```
-//! Invariant: what is neither lent nor owed is not shown above without asking here.
+//! Invariant: attributes that are neither lent nor owed are not shown above without asking here.
 
 use nacre_types::{Ino, Time};
 use std::collections::BTreeMap;
 
-/// What is over is looked for when there is twice as much as was left the last time, and this.
+/// Expired loans are searched when there are twice as many as were left the last time, plus this.
 const SWEEP_MIN: usize = 4096;
 
 /// See the module head.
@@ -24,7 +24,7 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
-    /// An inode's attributes may be kept above until then.
+    /// An inode's attributes may be cached above until then.
     pub fn lend(&mut self, now: Time, ino: Ino, until: Time) {
         if self.until.len() >= self.sweep_at.max(SWEEP_MIN) {
             self.until.retain(|_, until| now < *until);
@@ -32,7 +32,7 @@ impl Lent {
         }
         self.until.insert(ino, until);
     }
-    /// They are other ones now, or may be.
+    /// They have changed, or may have.
     pub fn take_back(&mut self, now: Time, ino: Ino) {
         if let Some(until) = self.until.remove(&ino).filter(|until| now < *until) {
             // Lent again before it was returned, it is owed for the longer time.
@@ -40,7 +40,7 @@ impl Lent {
             *owed = until.max(*owed);
         }
     }
-    /// All of it that this is true of is taken back.
+    /// Revokes all loans for which this is true.
     pub fn take_back_where(&mut self, now: Time, is_it: impl Fn(Ino) -> bool) {
         let all: Vec<Ino> = self
             .until
@@ -50,11 +50,11 @@ impl Lent {
             .collect();
         all.into_iter().for_each(|ino| self.take_back(now, ino));
     }
-    /// It is forgotten above.
+    /// It is dropped above.
     pub fn returned(&mut self, ino: Ino) {
         self.owed.remove(&ino);
     }
-    /// What was taken back, and may still be shown above.
+    /// Revoked loans that may still be shown above.
     pub fn owed(&mut self, now: Time) -> impl Iterator<Item = Ino> {
         self.owed.retain(|_, until| now < *until);
         self.owed.keys().copied()
@@ -63,7 +63,7 @@ impl Lent {
     pub fn owes(&mut self, now: Time) -> bool {
         self.owed(now).next().is_some()
     }
-    /// When the last of it is over by itself.
+    /// When the last of them expires.
     pub fn over_at(&self) -> Time {
         self.owed.values().copied().max().unwrap_or(Time::MAX)
     }
@@ -92,7 +92,7 @@ mod tests {
         assert!(!lent.owes(Time(10)) && lent.over_at() == Time::MAX);
     }
 
-    /// What was given between the taking back and the return is not returned with that.
+    /// What was lent between the revocation and the return is not returned with that.
     #[test]
     fn what_is_lent_again_while_it_is_owed_stays_owed() {
         let mut lent = Lent::default();

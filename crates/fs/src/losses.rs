@@ -1,14 +1,15 @@
-//! What was answered and is lost: an error for who synchronizes the file next, and one for who
-//! synchronizes all files next.
+//! Answered changes that are lost: reported as an error to the next caller that synchronizes the
+//! file, and to the next one that synchronizes all files.
 //!
 //! ```text
-//!  not written, not taken by the server, evicted ─▶ noted ─▶ fsync: once for each file
-//!                                                        └─▶ sync: once for all of them
+//!  not written, refused by the server, evicted ─▶ recorded ─▶ fsync: once for each file
+//!                                                          └─▶ sync: once for all of them
 //! ```
-//! What the file's `close` or `fsync` has told, `sync` does not tell again: an unmount would fail
-//! for it, much later (found by chaos with a full disk). But a `sync` of another program says
-//! nothing to the one whose file it was: that one would be told that all is well. (Found by the
-//! simulator with a full cluster: other data was read than written, and `fsync` gave no error.)
+//! What the file's `close` or `fsync` has reported, `sync` does not report again: otherwise an
+//! unmount would fail much later because of it (found by chaos with a full disk). But a `sync` by
+//! another program does not replace the report to the file's own program, which would otherwise be
+//! told that all is well. (Found by the simulator with a full cluster: reads differed from what was
+//! written, and `fsync` gave no error.)
 //!
 //! A file need not be open: its next opener is told.
 
@@ -20,9 +21,9 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 struct Loss {
     errno: u16,
-    /// It is one of writing the file while it is open: who closes it is told as well.
+    /// A failed write of an open file: the caller that closes it is told as well.
     writing: bool,
-    /// Who closed it, or synchronizes all files, has been told.
+    /// The caller that closed it, or one that synchronizes all files, has been told.
     told: bool,
 }
 
@@ -31,7 +32,7 @@ struct Loss {
 pub(crate) struct Losses(BTreeMap<Ino, Loss>);
 
 impl Losses {
-    /// Some of a file could not be written, or the server did not take what it was to become.
+    /// Some of a file could not be written, or the server refused its future state.
     pub fn failed(&mut self, ino: Ino, errno: u16) {
         self.0.insert(
             ino,
@@ -42,7 +43,7 @@ impl Losses {
             },
         );
     }
-    /// What was done to it may have happened or not: this client came too late.
+    /// Its changes may have been executed or not: this client was evicted.
     pub fn lost(&mut self, ino: Ino) {
         self.0
             .entry(ino)
@@ -53,24 +54,25 @@ impl Losses {
             })
             .told = false;
     }
-    /// It is open no more: who closes it later has nothing to do with that.
+    /// It is no longer open: later closes have nothing to do with the error.
     pub fn closed(&mut self, ino: Ino) {
         self.0.entry(ino).and_modify(|loss| loss.writing = false);
     }
-    /// The error of writing a file, which stays.
+    /// The error of a failed write, which is kept.
     pub fn of_writing(&self, ino: Ino) -> Option<u16> {
         self.0
             .get(&ino)
             .filter(|loss| loss.writing)
             .map(|loss| loss.errno)
     }
-    /// The same, for who closes the file: who synchronizes all files has nothing to add then.
+    /// The same for a caller that closes the file: synchronizing all files then reports nothing
+    /// more.
     pub fn tell_closer(&mut self, ino: Ino) -> Option<u16> {
         let loss = self.0.get_mut(&ino).filter(|loss| loss.writing)?;
         loss.told = true;
         Some(loss.errno)
     }
-    /// The error of a file, or that of any whose own was not told yet: told once.
+    /// The error of a file, or of any whose own was not reported yet: returned once.
     pub fn take(&mut self, ino: Option<Ino>) -> Option<u16> {
         let Some(ino) = ino else {
             let new = self

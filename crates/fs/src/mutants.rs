@@ -1,28 +1,29 @@
 //! Plausible bugs of a client, switched on one at a time at run time to prove that the simulator
-//! notices (`./x mutants`).
+//! detects them (`./x mutants`).
 
 nacre_types::planted_bugs! {
     /// A request is forgotten when it is answered, not when it is safe.
     UnsafeForgotten,
-    /// The right to write later is given back before what is dirty is written.
+    /// The capability to delay writes is given back before dirty data is written.
     GivenBackUnwritten,
-    /// Data is kept when the right to that is given back.
+    /// Cached data is kept when the capability for that is given back.
     DataKept,
-    /// Names are kept that the server says to forget.
+    /// Names are kept that the server invalidates.
     NamesKept,
     /// A client leaves before its files are closed.
     LeftAtOnce,
-    /// Who synchronizes all files is told what others' files lost, and these are not.
+    /// A caller that synchronizes all files is told what other files lost, and their own callers
+    /// are not.
     LossesTaken,
-    /// A write to several objects does not have the file alone.
+    /// A write to several objects does not get exclusive access.
     SpanningUnlocked,
-    /// The right to read is given back while a read has found one object and not the other.
+    /// The capability to read is given back while a read has read one object and not the other.
     GivenBackReading,
-    /// Others go on before what was answered is in objects.
+    /// Others continue before answered data is in objects.
     EarlyUnwritten,
-    /// Who synchronizes a file that it keeps lazily keeps what it had.
+    /// A lazy `Synchronize` keeps cached data.
     SynchronizedKept,
-    /// Objects are copied before what is dirty of their file is written.
+    /// Objects are copied before dirty data of their file is written.
     CopiedUnwritten,
     /// Where the source of a copy has a hole, the target keeps what it had.
     HoleNotCopied,

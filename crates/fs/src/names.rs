@@ -1,20 +1,20 @@
-//! What this client keeps of names and attributes, so that it need not ask (CEPH-12, -17).
+//! This client's cache of names and attributes (CEPH-12, -17).
 //!
 //! ```text
-//!  answer, with a share of dir ─▶ kept: name ─▶ number; number ─▶ attributes
-//!  own change ─▶ its answer takes the place of what was kept, or that is forgotten
-//!  FsForget ─▶ forgotten one by one, or the whole directory
-//!  the lease of a rank ends, another server ─▶ everything forgotten that is kept under that rank's
-//! shares
+//!  answer, with a share of dir ─▶ cached: name ─▶ number; number ─▶ attributes
+//!  own change ─▶ its answer replaces what was cached, or that is dropped
+//!  FsForget ─▶ dropped one by one, or the whole directory
+//!  the lease of a rank ends, another server ─▶ everything cached under that rank's shares
+//!  is dropped
 //! ```
-//! A directory of which all names are known answers for those that are not there, and for listings.
+//! A directory with all names known also answers for names that do not exist, and for listings.
 //!
-//! What a name stands for may be of another rank than its directory: the name is kept under a share
-//! that one of them gave, and the attributes under one of the other's. Each is shown as long as its
-//! rank's lease lasts: `lasts` says so of the rank that has an inode.
+//! A name may refer to an inode of another rank than its directory's: the name is cached under a
+//! share of one rank, and the attributes under a share of the other. Each is used only while its
+//! rank's lease is valid: `lasts` decides for the rank of an inode.
 //!
-//! Invariants ([`Names::check`]): names and attributes are kept only of directories with a share,
-//! and all in all no more than was set.
+//! Invariants ([`Names::check`]): names and attributes are cached only for directories with a
+//! share, and within the configured limit.
 
 use crate::ahead::{Ahead, LookAhead};
 use crate::routes::rank_of;
@@ -25,35 +25,36 @@ use nacre_wire::msg::fs::{FsAnswer, FsCall, FsElsewhere, FsListed, FsNode, FsSta
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// After a listing, what is in its directories may be shown so long without a share of each: the
-/// attributes that `ls -l` asks for next.
+/// For how long after a listing a directory's contents may be shown without a share of it: `ls -l`
+/// asks for these attributes next.
 const BRIEF: Duration = Duration::from_secs(1);
-/// Longest answer of a listing that is made here, in entries.
+/// Longest listing answered from the cache, in entries.
 const LISTED_MAX: usize = 1000;
 
 /// A directory that this client has a share of.
 #[derive(Debug, Default)]
 struct Dir {
-    /// What names stand for; `None`: nothing.
+    /// The inode of each name; `None`: the name does not exist.
     names: BTreeMap<Name, Option<Ino>>,
-    /// Those that stand for something, in the order of a listing.
+    /// Existing names, in the order of a listing.
     order: BTreeSet<(u64, Name)>,
-    /// All names are known but those that were forgotten since.
+    /// All names are known except those dropped since.
     complete: Option<BTreeSet<Name>>,
-    /// A listing has been read so far without anything being forgotten.
+    /// A listing has been read up to here without anything being dropped.
     listing: Option<u64>,
-    /// What is listed before it is looked up.
+    /// The state of listing ahead.
     ahead: Ahead,
     head: Option<Head>,
-    /// It is delegated to this client: names come and go here first ([`crate::fs`]).
+    /// Whether it is delegated to this client: names are created and removed here first
+    /// ([`crate::fs`]).
     delegated: bool,
-    /// Whose attributes are kept under it.
+    /// Inodes whose attributes are cached under it.
     inos: BTreeSet<Ino>,
     used: u64,
 }
 
 impl Dir {
-    /// Whether it is known what a name stands for, if anything.
+    /// Whether it is known what a name refers to, if anything.
     fn knows(&self, name: &Name) -> bool {
         self.names.contains_key(name)
             || self
@@ -67,7 +68,7 @@ impl Dir {
 struct Node {
     inode: Inode,
     home: Ino,
-    /// What was in it a moment ago, and until when that may be shown.
+    /// Its recent contents, and until when they may be shown.
     brief: Option<(Head, Time)>,
 }
 
@@ -76,17 +77,17 @@ struct Node {
 pub(crate) struct Names {
     dirs: BTreeMap<Ino, Dir>,
     nodes: BTreeMap<Ino, Node>,
-    /// Names in all directories.
+    /// Number of names in all directories.
     names: usize,
-    /// Names and attributes at most.
+    /// Most names and attributes.
     max: usize,
     uses: u64,
-    /// Whose attributes are not kept any more, or are other ones: for what is kept above.
+    /// Inodes whose attributes are no longer cached, or have changed: for the cache above.
     gone: Vec<Ino>,
 }
 
 impl Names {
-    /// Keeps that many names and attributes at most: some 400 bytes each.
+    /// Caches at most this many names and attributes: some 400 bytes each.
     pub fn new(max: usize) -> Self {
         Self {
             dirs: BTreeMap::new(),
@@ -97,17 +98,17 @@ impl Names {
             gone: Vec::new(),
         }
     }
-    /// Whether an inode's attributes are kept.
+    /// Whether an inode's attributes are cached.
     pub fn has(&self, lasts: &impl Fn(Ino) -> bool, ino: Ino) -> bool {
         self.nodes
             .get(&ino)
             .is_some_and(|node| lasts(node.home) && lasts(ino))
     }
-    /// Forgets everything. (What is kept above is taken back as a whole.)
+    /// Drops everything. (The cache above is revoked as a whole.)
     pub fn clear(&mut self) {
         *self = Self::new(self.max);
     }
-    /// Forgets what is kept under shares of one rank.
+    /// Drops everything cached under shares of one rank.
     pub fn forget_rank(&mut self, rank: Rank) {
         let all: Vec<Ino> = self
             .dirs
@@ -117,11 +118,11 @@ impl Names {
             .collect();
         all.into_iter().for_each(|dir| self.end(dir));
     }
-    /// Takes whose attributes were forgotten or became other ones since the last call.
+    /// Takes the inodes whose attributes were dropped or changed since the last call.
     pub fn gone(&mut self) -> Vec<Ino> {
         std::mem::take(&mut self.gone)
     }
-    /// Until when what a directory has in it may be shown, if it has no share of its own.
+    /// Until when a directory's contents may be shown without a share of it.
     pub fn brief_until(&self, ino: Ino) -> Option<Time> {
         let is_exact = self.dirs.get(&ino).is_some_and(|dir| dir.head.is_some());
         let node = self
@@ -133,7 +134,7 @@ impl Names {
 
     // ── answers ─────────────────────────────────────────────────────────────────────────
 
-    /// The answer to a call, if it is known here.
+    /// The answer to a call, if it is cached.
     pub fn answer(
         &mut self,
         lasts: &impl Fn(Ino) -> bool,
@@ -142,7 +143,7 @@ impl Names {
     ) -> Option<FsAnswer> {
         match call {
             FsCall::Lookup { dir, name } => self.lookup(lasts, now, *dir, name),
-            // What is kept is true, and so good enough for who wants less.
+            // Cached attributes are current, so they also satisfy weaker requests.
             FsCall::Stat { ino } | FsCall::StatLite { ino } => self
                 .node(lasts, now, *ino)
                 .map(|node| FsAnswer::Node { node, made: false }),
@@ -154,7 +155,7 @@ impl Names {
             _ => None,
         }
     }
-    /// What a name is known to stand for, if another rank has that.
+    /// The inode of a name, if it is known and belongs to another rank.
     pub fn elsewhere(&self, lasts: &impl Fn(Ino) -> bool, dir: Ino, name: &Name) -> Option<Ino> {
         self.bound(dir, name)
             .filter(|ino| rank_of(*ino) != rank_of(dir) && lasts(dir))
@@ -177,7 +178,7 @@ impl Names {
             }
             Some(None) => Some(FsAnswer::Failed { errno: 2 }),
             None => {
-                // One that could be no name is an error of another kind, which the server knows.
+                // An invalid name is another error, which the server knows.
                 let known = name.as_bytes().len() <= NAME_MAX && of.knows(name);
                 known.then_some(FsAnswer::Failed { errno: 2 })
             }
@@ -221,7 +222,7 @@ impl Names {
         }
         let (mut entries, mut bytes, mut last) = (Vec::new(), 0, 0);
         for (hash, name) in of.order.range((after + 1, Name::default())..) {
-            // Names of one hash stay together.
+            // Names with equal hashes stay together.
             if (bytes >= bytes_max as usize || entries.len() >= LISTED_MAX) && *hash != last {
                 return Some(FsAnswer::Listed {
                     entries,
@@ -255,7 +256,7 @@ impl Names {
 
     // ── directories that are delegated ──────────────────────────────────────────────────
 
-    /// These are, from now on.
+    /// These are delegated from now on.
     pub fn delegate(&mut self, dirs: &[Ino]) {
         for dir in dirs {
             if let Some(of) = self.dirs.get_mut(dir) {
@@ -263,13 +264,13 @@ impl Names {
             }
         }
     }
-    /// This one is not, any more.
+    /// This one no longer is.
     pub fn undelegate(&mut self, dir: Ino) {
         if let Some(of) = self.dirs.get_mut(&dir) {
             of.delegated = false;
         }
     }
-    /// The attributes of a directory that is delegated, if they are known.
+    /// The attributes of a delegated directory, if they are known.
     pub fn delegated(&self, lasts: &impl Fn(Ino) -> bool, dir: Ino) -> Option<&Inode> {
         self.dirs
             .get(&dir)
@@ -279,12 +280,11 @@ impl Names {
             .filter(|node| lasts(node.home))
             .map(|node| &node.inode)
     }
-    /// Whether a name is known to stand for nothing.
+    /// Whether a name is known not to exist.
     pub fn is_free(&self, dir: Ino, name: &Name) -> bool {
         is_name(name.as_bytes()) && self.knows(dir, name) && self.bound(dir, name).is_none()
     }
-    /// What a name stands for, if that is a file whose only name it is and its attributes are
-    /// known.
+    /// The inode of a name, if it is a file with only this name and its attributes are known.
     pub fn file_at(&self, lasts: &impl Fn(Ino) -> bool, dir: Ino, name: &Name) -> Option<&Inode> {
         let node = self
             .nodes
@@ -294,7 +294,7 @@ impl Names {
             inode.is_file() && inode.links == 1 && rank_of(inode.ino) == rank_of(dir)
         })
     }
-    /// A file was made there by this client.
+    /// This client has created a file there.
     pub fn made_here(&mut self, dir: Ino, name: &Name, inode: &Inode) {
         self.bind(dir, name, Some(inode.ino), true);
         self.nodes.insert(
@@ -315,7 +315,7 @@ impl Names {
         });
         self.make_room();
     }
-    /// A file that was there was removed by this client.
+    /// This client has removed a file there.
     pub fn removed_here(&mut self, dir: Ino, name: &Name, ino: Ino, now: Stamp) {
         self.bind(dir, name, None, true);
         let Some(node) = self.nodes.remove(&ino) else {
@@ -330,7 +330,7 @@ impl Names {
             head.bytes_below = head.bytes_below.saturating_sub(node.inode.size);
         });
     }
-    /// As the server will when it does the same.
+    /// Updates the head as the server will.
     fn count_here(&mut self, dir: Ino, now: Stamp, change: impl FnOnce(&mut Head)) {
         if let Some(head) = self.dirs.get_mut(&dir).and_then(|of| of.head.as_mut()) {
             head.mtime = head.mtime.max(now);
@@ -341,7 +341,7 @@ impl Names {
             node.brief = None;
         }
     }
-    /// The server did not take what was done there.
+    /// The server refused what was done there.
     pub fn doubt(&mut self, dir: Ino) {
         self.clear_dir(dir);
     }
@@ -355,18 +355,17 @@ impl Names {
         }
     }
 
-    /// What was kept of these is old.
+    /// The cached state of these is outdated.
     pub fn on_changed(&mut self, inos: &[Ino]) {
         inos.iter().for_each(|ino| self.forget_node(*ino));
     }
 
-    /// A call was answered by the server; what it says may be kept, or not.
+    /// The server has answered a call; `keep`: the answer may be cached.
     pub fn learn(&mut self, now: Time, call: &FsCall, answer: &FsAnswer, keep: bool) {
         self.learned(now, call, answer, keep);
         self.make_room();
     }
-    /// The same, for one that the cache above made and that `changed` these: it knows what that
-    /// does.
+    /// The same for a call that the cache above made and that `changed` these: it knows the effect.
     pub fn learn_own(
         &mut self,
         now: Time,
@@ -382,11 +381,11 @@ impl Names {
     }
     fn learned(&mut self, now: Time, call: &FsCall, answer: &FsAnswer, keep: bool) {
         if let FsCall::StatLite { .. } = call {
-            // What is kept is newer, or as new.
+            // The cached state is newer, or as new.
             return;
         }
         if let FsAnswer::Failed { errno } = answer {
-            // Nothing has changed, as far as is known.
+            // As far as is known, nothing has changed.
             if let FsCall::Lookup { dir, name } = call {
                 self.bind(*dir, name, None, keep && *errno == 2);
             }
@@ -398,7 +397,7 @@ impl Names {
                     self.bind(*dir, name, Some(ino), keep);
                 }
             }
-            // Its directory has nothing new.
+            // Its directory has not changed.
             call if call.is_unnamed() => {}
             FsCall::Make {
                 dir, name, kind, ..
@@ -436,7 +435,7 @@ impl Names {
                 }
                 return;
             }
-            // Something else is in its place.
+            // Another directory has replaced it.
             FsCall::Pin { dir, name, .. } => {
                 let before = self.bind(*dir, name, None, false);
                 self.changed(*dir);
@@ -454,8 +453,8 @@ impl Names {
             } => {
                 let (moved, other) = (self.bound(*dir, name), self.bound(*to_dir, to_name));
                 let exchange = flags & rename_flag::EXCHANGE != 0;
-                // Two names of one file: nothing happens, and both stay. What is not known may be
-                // the second one.
+                // Two names of one file: nothing happens, and both stay. An unknown name may be the
+                // second one.
                 if moved.is_none() || moved == other || !self.knows(*to_dir, to_name) {
                     self.bind(*dir, name, None, false);
                     self.bind(*to_dir, to_name, None, false);
@@ -511,7 +510,7 @@ impl Names {
         entries: &[FsListed],
         keep: bool,
     ) {
-        // Only who lists sees what is in a directory as it was a moment ago.
+        // Only a caller that lists sees a directory's contents from a moment ago.
         let is_ahead = self
             .dirs
             .get(&dir)
@@ -527,7 +526,8 @@ impl Names {
             }
         }
     }
-    /// Some of what is listed is still to be asked for: names are known, and the listing is not.
+    /// Some listed inodes must still be requested: their names are known, but the listing is
+    /// incomplete.
     fn listed_partly(
         &mut self,
         now: Time,
@@ -568,8 +568,7 @@ impl Names {
         }
     }
 
-    /// A name stands for this; what it stood for before. If that is not to be kept, the name is
-    /// forgotten.
+    /// Sets a name's inode; returns the former one. If it must not be cached, the name is dropped.
     fn bind(&mut self, dir: Ino, name: &Name, ino: Option<Ino>, keep: bool) -> Option<Ino> {
         let of = self.dirs.get_mut(&dir)?;
         let key = (name_hash(name), name.clone());
@@ -595,18 +594,18 @@ impl Names {
         }
         before.flatten()
     }
-    /// The directory that an inode is in, as far as that is known.
+    /// The directory of an inode, as far as is known.
     pub fn home(&self, ino: Ino) -> Option<Ino> {
         self.nodes.get(&ino).map(|node| node.home)
     }
     fn bound(&self, dir: Ino, name: &Name) -> Option<Ino> {
         self.dirs.get(&dir)?.names.get(name).copied().flatten()
     }
-    /// Whether it is known what a name stands for, if anything.
+    /// Whether it is known what a name refers to, if anything.
     fn knows(&self, dir: Ino, name: &Name) -> bool {
         self.dirs.get(&dir).is_some_and(|of| of.knows(name))
     }
-    /// An entry of it came or went.
+    /// An entry was added or removed.
     fn changed(&mut self, dir: Ino) {
         if let Some(of) = self.dirs.get_mut(&dir) {
             of.head = None;
@@ -616,7 +615,7 @@ impl Names {
             self.gone.push(dir);
         }
     }
-    /// A directory is gone.
+    /// A directory is removed.
     fn end(&mut self, dir: Ino) {
         self.clear_dir(dir);
         if self.dirs.remove(&dir).is_some() {
@@ -672,7 +671,8 @@ impl Names {
 
     // ── what is looked up next ──────────────────────────────────────────────────────────
 
-    /// A server has answered a look-up: a request for names that are likely to be looked up next.
+    /// A server has answered a look-up: returns a request for names that are likely to be looked up
+    /// next.
     pub fn looked_up(&mut self, dir: Ino, how: LookAhead) -> Option<FsCall> {
         let of = self.dirs.get_mut(&dir).filter(|of| of.complete.is_none())?;
         let (after, bytes_max) = of.ahead.looked_up(how, self.max as u64)?;
@@ -682,7 +682,7 @@ impl Names {
             bytes_max,
         })
     }
-    /// What came of that request.
+    /// The result of that request.
     pub fn listed_ahead(&mut self, dir: Ino, answer: &FsAnswer) {
         let last = match answer {
             FsAnswer::Listed {
@@ -703,7 +703,7 @@ impl Names {
 
     // ── what is forgotten ───────────────────────────────────────────────────────────────
 
-    /// What a name stands for is to be asked for again.
+    /// A name must be looked up again.
     pub fn forget_name(&mut self, dir: Ino, name: &Name) {
         self.bind(dir, name, None, false);
     }
@@ -720,7 +720,7 @@ impl Names {
             FsStale::Share { dir } => self.end(*dir),
         }
     }
-    /// All that is kept under a share; the share stays.
+    /// Drops everything cached under a share; the share stays.
     fn clear_dir(&mut self, dir: Ino) {
         let Some(of) = self.dirs.get_mut(&dir) else {
             return;
@@ -733,7 +733,7 @@ impl Names {
             self.gone.push(ino);
         }
     }
-    /// Forgets what was not used for long, if there is too much.
+    /// Evicts what was not used for long, if there is too much.
     fn make_room(&mut self) {
         if self.names + self.nodes.len() <= self.max {
             return;
@@ -752,7 +752,7 @@ impl Names {
             let is_most = of.names.len() + of.inos.len() > self.max / 2;
             self.clear_dir(dir);
             if let Some(of) = self.dirs.get_mut(&dir).filter(|_| is_most) {
-                // It would be listed again, and forgotten again.
+                // It would be listed again, and evicted again.
                 of.ahead.end();
             }
         }
@@ -780,7 +780,7 @@ impl Names {
     }
 }
 
-/// The hash of a page's last name, of those that other ranks have, too.
+/// The hash of a page's last name, including inodes of other ranks.
 pub(crate) fn last_listed(entries: &[FsListed], elsewhere: &[FsElsewhere]) -> Option<u64> {
     let names = entries.iter().map(|listed| &listed.name);
     names
@@ -788,7 +788,7 @@ pub(crate) fn last_listed(entries: &[FsListed], elsewhere: &[FsElsewhere]) -> Op
         .map(name_hash)
         .max()
 }
-/// What the name that was looked up stands for.
+/// The inode found by a look-up.
 const fn found(answer: &FsAnswer) -> Option<Ino> {
     match answer {
         FsAnswer::Node { node, .. } => Some(node.inode.ino),
@@ -903,7 +903,7 @@ mod tests {
         assert_eq!(names.answer(&lasts, NOW, &lookup("a")), None);
     }
 
-    /// What another client changed is asked for, and only that.
+    /// What another client changed is requested again, and only that.
     #[test]
     fn what_is_forgotten_is_asked_for() {
         let mut names = shared();
@@ -959,7 +959,7 @@ mod tests {
         names.check();
     }
 
-    /// Something was forgotten between two pages: what the pages say together never was.
+    /// Something was dropped between two pages: the combination of the pages never existed.
     #[test]
     fn a_listing_in_which_something_was_forgotten_is_not_complete() {
         let mut names = shared();
@@ -1077,8 +1077,8 @@ mod tests {
         names.check();
     }
 
-    /// A rename to a name that was not known did nothing, since both were names of one file: the
-    /// old one was shown as gone. (Simulated seed 98.)
+    /// A rename to an unknown name had no effect, since both were names of one file: the old one
+    /// was shown as removed. (Simulated seed 98.)
     #[test]
     fn a_rename_onto_what_is_not_known_says_nothing_of_either_name() {
         let mut names = shared();
@@ -1101,8 +1101,8 @@ mod tests {
         names.check();
     }
 
-    /// What is in a directory is shown without a share of it for a moment after a listing: `ls -l`
-    /// asks for it next.
+    /// A directory's contents are shown without a share of it for a moment after a listing: `ls -l`
+    /// asks for them next.
     #[test]
     fn directories_of_a_listing_are_shown_for_a_moment() {
         let mut names = shared();
@@ -1142,7 +1142,7 @@ mod tests {
         );
     }
 
-    /// An empty directory was given to another rank: the name stands for a new one.
+    /// An empty directory was moved to another rank: the name refers to a new one.
     #[test]
     fn what_is_pinned_is_another_directory() {
         let mut names = shared();
@@ -1170,8 +1170,8 @@ mod tests {
         names.check();
     }
 
-    /// A directory has names of what another rank has. Each rank's part is shown, and forgotten, by
-    /// itself.
+    /// A directory has names for another rank's inodes. Each rank's part is shown, and dropped,
+    /// separately.
     #[test]
     fn names_and_attributes_of_two_ranks_are_kept_side_by_side() {
         let mut names = shared();
@@ -1249,9 +1249,9 @@ mod tests {
         assert!(names.has(&lasts, other));
     }
 
-    /// A directory of a million was listed ahead, forgotten as a whole when there was too much, and
-    /// listed ahead again: each look-up paid for 32 entries that were forgotten before they
-    /// were looked up.
+    /// A directory of a million was listed ahead, evicted as a whole when there was too much, and
+    /// listed ahead again: each look-up paid for 32 entries that were evicted before they were
+    /// looked up.
     #[test]
     fn a_directory_that_does_not_fit_is_not_listed_ahead_twice() {
         let (mut names, how) = (

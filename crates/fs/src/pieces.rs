@@ -1,4 +1,4 @@
-//! Which objects a range of a file is in, and what to do to each (CEPH-05).
+//! The objects of a range of a file, and the operations on each (CEPH-05).
 
 use bytes::Bytes;
 use nacre_wire::Payload;
@@ -6,17 +6,17 @@ use nacre_wire::fs::Layout;
 use nacre_wire::msg::client::SubOp;
 use std::collections::{BTreeMap, VecDeque};
 
-/// A part of a range that lies together in an object.
+/// A part of a range that is contiguous in an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Which object.
+    /// The object's number.
     pub number: u64,
-    /// Where in it.
+    /// Offset in the object.
     pub offset: u64,
     pub length: u64,
 }
 
-/// The parts of a range, in order.
+/// The pieces of a range, in order.
 pub(crate) fn pieces(layout: &Layout, offset: u64, length: u64) -> Vec<Piece> {
     let (mut at, end, mut pieces) = (offset, offset + length, Vec::<Piece>::new());
     while at < end {
@@ -40,7 +40,7 @@ pub(crate) fn pieces(layout: &Layout, offset: u64, length: u64) -> Vec<Piece> {
 /// Whether a range lies in more than one object. If not, it is one piece.
 pub(crate) fn spans(layout: &Layout, from: u64, to: u64) -> bool {
     let unit = u64::from(layout.unit);
-    // Units next to each other take turns, if there is more than one object for that.
+    // Adjacent stripe units are in different objects, if there are several.
     let is_apart = |last: u64| {
         layout.place(from).0 != layout.place(last).0
             || (layout.count > 1 && from / unit != last / unit)
@@ -48,7 +48,7 @@ pub(crate) fn spans(layout: &Layout, from: u64, to: u64) -> bool {
     from < to && is_apart(to - 1)
 }
 
-/// What is written to each object: one operation each, whose parts happen together.
+/// The writes to each object: one atomic operation each.
 pub(crate) fn writes(
     layout: &Layout,
     offset: u64,
@@ -86,7 +86,7 @@ pub(crate) fn writes(
     writes
 }
 
-/// A part of what was read from a place on, or of what a place before it has.
+/// A part of the data that was read, starting at an offset.
 pub(crate) fn cut(parts: &[Bytes], skip: u64, length: u64) -> Vec<Bytes> {
     let (mut skip, mut left, mut cut) = (skip, length, Vec::new());
     for part in parts {
@@ -105,7 +105,7 @@ pub(crate) fn cut(parts: &[Bytes], skip: u64, length: u64) -> Vec<Bytes> {
 /// A range that is read from objects, piece by piece.
 #[derive(Debug)]
 pub(crate) struct Gathering {
-    /// How long each is, and what was read of it.
+    /// The length of each piece, and its data if it has been read.
     pieces: Vec<(u64, Option<Vec<Bytes>>)>,
     left: usize,
 }
@@ -117,7 +117,7 @@ impl Gathering {
             left: pieces.len(),
         }
     }
-    /// A piece has been read; all of them, in the order of the file, if it was the last.
+    /// A piece has been read; returns all data, in the order of the file, if it was the last one.
     pub fn take(&mut self, index: usize, read: Vec<Bytes>) -> Option<Vec<Bytes>> {
         let (length, place) = &mut self.pieces[index];
         *place = Some(fill(read, *length));
@@ -132,8 +132,7 @@ impl Gathering {
     }
 }
 
-/// A piece as it was read, filled up with zeros: an object that is missing or short has a hole
-/// there.
+/// A piece as it was read, padded with zeros: a missing or short object has a hole there.
 fn fill(mut read: Vec<Bytes>, length: u64) -> Vec<Bytes> {
     let have: u64 = read.iter().map(|part| part.len() as u64).sum();
     let lacks =
@@ -149,7 +148,7 @@ mod tests {
     use super::*;
     use nacre_types::PoolId;
 
-    /// What is written piece by piece is read so: against a file in memory.
+    /// What is written in pieces is read in pieces: compared with a file in memory.
     #[test]
     fn what_is_written_in_pieces_is_where_it_is_read() {
         for (unit, count, units) in [(4096, 1, 1), (4096, 3, 2), (8192, 2, 4)] {
@@ -220,8 +219,7 @@ mod tests {
         }
     }
 
-    /// An object of a file with one object after the other is read in one piece, however small the
-    /// units.
+    /// An object of a file that is not striped is read in one piece, however small the units.
     #[test]
     fn units_that_follow_each_other_are_one_piece() {
         let layout = Layout {

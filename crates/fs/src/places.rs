@@ -1,11 +1,10 @@
-//! Where files are that this client has seen: a server that takes over, or has forgotten them,
-//! knows them by their names only.
+//! Places of files that this client has seen: a server that takes over, or has evicted them from
+//! memory, knows them only by their names.
 //!
-//! A file's name may be in another rank's directory. That is of no use to the rank that has the
-//! file: such a file is in that rank's own hidden directory of files with names elsewhere.
+//! A file's name may be in another rank's directory. That place is useless to the file's own rank:
+//! there such a file is in the hidden directory for files with names elsewhere.
 //!
-//! Two generations: what was seen while the younger one filled up is kept, what was not is
-//! forgotten.
+//! Two generations: files seen while the younger one fills up are kept, others are dropped.
 
 use crate::routes::rank_of;
 use nacre_types::{Ino, Name};
@@ -13,7 +12,7 @@ use nacre_wire::fs::FileKind;
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsListed, FsPlace, rename_flag};
 use std::collections::BTreeMap;
 
-/// Files of a generation.
+/// Files per generation.
 const FILES_MAX: usize = 16_384;
 
 #[derive(Debug, Default)]
@@ -30,7 +29,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Where a file was seen last.
+    /// Where a file was last seen.
     pub fn get(&self, ino: Ino) -> Option<FsPlace> {
         let place = self
             .young
@@ -40,7 +39,7 @@ impl Places {
         place.map(|(dir, name)| hint(ino, *dir, name))
     }
 
-    /// Learns from what the server answers; says which file has another name now, and which.
+    /// Learns from the server's answers; returns the files with new names, and their places.
     pub fn learn(&mut self, call: &FsCall, answer: &FsAnswer) -> Vec<(Ino, FsPlace)> {
         match (call, answer) {
             (call, FsAnswer::Node { node, .. }) if call.is_unnamed() => {
@@ -138,7 +137,7 @@ impl Places {
     }
 }
 
-/// What to say to the rank that has a file, which has this name.
+/// The place to report to a file's rank for a file with this name.
 fn hint(ino: Ino, dir: Ino, name: &Name) -> FsPlace {
     let rank = rank_of(ino);
     if rank_of(dir) == rank {
@@ -214,7 +213,7 @@ mod tests {
         );
     }
 
-    /// The rank that has a file knows nothing of another one's directory.
+    /// A file's rank does not know another rank's directory.
     #[test]
     fn a_file_with_a_name_of_another_rank_is_where_its_own_one_has_it() {
         let mut places = Places::default();

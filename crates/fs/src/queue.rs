@@ -1,4 +1,4 @@
-//! Calls that have not begun: those to one rank in their order, each rank's beside the others'.
+//! Calls that have not begun: one ordered queue per rank, independent of the others.
 
 use crate::ask::{Ask, CallId};
 use nacre_types::Rank;
@@ -25,23 +25,23 @@ impl Queue {
     pub fn is_empty(&self, rank: Rank) -> bool {
         self.ranks.get(&rank).is_none_or(VecDeque::is_empty)
     }
-    /// How many there are.
+    /// Number of calls.
     pub fn len(&self) -> usize {
         self.ranks.values().map(VecDeque::len).sum()
     }
-    /// The next rank behind this one that calls were for, or are.
+    /// The next rank after this one that has or had calls.
     pub fn following(&self, rank: Option<Rank>) -> Option<Rank> {
         let from = rank.map_or(Some(Rank(0)), |rank| rank.0.checked_add(1).map(Rank))?;
         self.ranks.range(from..).next().map(|(rank, _)| *rank)
     }
-    /// All calls to a rank, which has none from now on.
+    /// Takes all calls to a rank.
     pub fn take(&mut self, rank: Rank) -> VecDeque<(CallId, Ask)> {
         self.ranks.remove(&rank).unwrap_or_default()
     }
     pub fn iter(&self) -> impl Iterator<Item = &(CallId, Ask)> {
         self.ranks.values().flatten()
     }
-    /// Takes the first call out of which this is true.
+    /// Removes the first call for which this is true.
     pub fn extract(&mut self, is_it: impl Fn(&Ask) -> bool) -> Option<CallId> {
         self.ranks.values_mut().find_map(|calls| {
             let at = calls.iter().position(|(_, ask)| is_it(ask))?;

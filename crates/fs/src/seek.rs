@@ -1,9 +1,8 @@
-//! Which server has which rank: what the metadata say, and look at again when they change or when a
-//! server
-//! does not answer.
+//! Which server holds which rank, according to the metadata; read again when they change or when a
+//! server does not answer.
 //!
-//! A life of a server has one rank at most. If two name it, one of them is what an earlier life
-//! had.
+//! An instance of a server holds one rank at most. If two ranks name the same server, one of them
+//! was held by an earlier instance.
 
 use nacre_client::{MetaDone, MetaId, MetaWatchId, Metadata, WatchNews};
 use nacre_types::{Instance, Name, Rank, Time};
@@ -13,7 +12,7 @@ use nacre_wire::msg::meta::{MetaCall, MetaPair, MetaResult, MetaSpan};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Without news it is looked again after so long, while there is no server that answers.
+/// Without news, it looks again after this while a server does not answer.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// See the module head.
@@ -23,16 +22,16 @@ pub(crate) struct Seek {
     watch: Option<MetaWatchId>,
     question: Option<MetaId>,
     look_at: Time,
-    /// What the metadata said last; `None`: not asked yet.
+    /// The last state of the metadata; `None`: not read yet.
     found: Option<Found>,
 }
 
-/// What the metadata say.
+/// The state of the metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     /// `None`: there is no such file system.
     pub settings: Option<FsSettings>,
-    /// Who has each rank that a server has.
+    /// The holder of each rank that has one.
     pub holders: BTreeMap<Rank, FsHolder>,
 }
 
@@ -56,19 +55,19 @@ impl Seek {
             self.look_at
         }
     }
-    /// How new files' data lies, if that is known.
+    /// Layout of new files, if known.
     pub fn layout(&self) -> Option<Layout> {
         Some(self.found.as_ref()?.settings.as_ref()?.layout)
     }
-    /// How many ranks there are, if that is known.
+    /// Number of ranks, if known.
     pub fn ranks(&self) -> Option<u16> {
         Some(self.found.as_ref()?.settings.as_ref()?.ranks)
     }
-    /// Who has a rank.
+    /// The holder of a rank.
     pub fn holder(&self, rank: Rank) -> Option<&FsHolder> {
         self.found.as_ref()?.holders.get(&rank)
     }
-    /// A rank's holder does not answer, or not any more: looks again at that time, or sooner.
+    /// A rank's holder does not answer, or no longer does: looks again at that time, or sooner.
     pub fn forget_holder(&mut self, rank: Rank, at: Time) {
         self.look_again(at);
         if let Some(found) = &mut self.found {
@@ -82,12 +81,12 @@ impl Seek {
             found.holders.clear();
         }
     }
-    /// Something may be other than what was found.
+    /// The state may have changed.
     pub fn look_again(&mut self, at: Time) {
         self.look_at = self.look_at.min(at);
     }
 
-    /// Takes what the metadata have to say.
+    /// Takes the metadata's news.
     pub fn on_turn(&mut self, now: Time, settled: bool, metadata: &mut dyn Metadata) {
         let span = MetaSpan::Prefix {
             prefix: FsKey::Settings.of(&self.file_system),
@@ -163,8 +162,8 @@ mod tests {
     use nacre_types::Epoch;
     use nacre_wire::map::Address;
 
-    /// A server that had a rank has another one in its next life; what it had stays in the registry
-    /// until it is taken.
+    /// A server that held a rank holds another one as its next instance; its old key stays in the
+    /// registry until the rank is claimed.
     #[test]
     fn what_an_earlier_life_of_a_server_had_it_has_no_more() {
         let pair = |rank, client, life| {

@@ -1,19 +1,19 @@
-//! Requests to the server of a rank: numbered, sent again until they are answered, kept until they
-//! are safe.
+//! Requests to the server of a rank: numbered, resent until they are answered, kept until they are
+//! safe.
 //!
 //! ```text
 //!  Away ── a holder is known ──▶ Greeting ──FsWelcome──▶ Open ── gone, away ──▶ Away
-//!                                                         │ first: what was answered and is not safe, in the order of the
-//!                                                         │ answers; what tells of data, files
+//!                                                         │ first: requests answered and not safe, in the order of the
+//!                                                         │ answers; reports about data, files
 //!                                                         │ without a name, and what came before; FsCaughtUp; the rest
-//!  request ─▶ sent ─▶ answered early ─▶ safe: forgotten
-//!                └──── answered, changed nothing: forgotten
+//!  request ─▶ sent ─▶ answered early ─▶ safe: dropped
+//!                └──── answered, changed nothing: dropped
 //! ```
-//! Numbers are counted for all ranks together ([`crate::sessions`]): between two of this rank's
-//! there may be others'.
+//! Numbers are assigned over all ranks together ([`crate::sessions`]): between two of this rank
+//! there may be numbers of others.
 //!
-//! Invariants: numbers grow; each request is answered to its maker once; what has a number is kept
-//! until its answer is safe; none is sent that the server's window does not reach.
+//! Invariants: numbers increase; each request is answered to its maker once; a numbered request is
+//! kept until its answer is safe; none is sent beyond the server's window.
 
 use crate::mutants::{Mutant, mutant};
 use nacre_role::Output;
@@ -28,51 +28,51 @@ use nacre_wire::msg::fs::{
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// What was not answered, or is not safe yet, is sent again after so long.
+/// Requests without an answer, or not safe yet, are resent after this.
 const AGAIN: Duration = Duration::from_secs(5);
-/// So is a greeting, and later each time: only the answer to the last one counts.
+/// The same for a greeting, with increasing delays: only the answer to the last one counts.
 const GREET_AGAIN: Duration = Duration::from_millis(500);
-/// How long what is kept may be shown after a ping, and how often there is one.
+/// How long the cache may be used after a ping; also determines the ping interval.
 const LEASE: Duration = Duration::from_millis(FS_LEASE_MS);
 const PING: Duration = Duration::from_millis(FS_LEASE_MS / 3);
 
-/// What a client names to a server.
+/// What a client reports to a server.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
-    /// What people are to know it by.
+    /// Human-readable description.
     pub about: Name,
-    /// It keeps names, and may make them itself.
+    /// Whether it caches names, and may create them itself.
     pub delegable: bool,
-    /// What is open.
+    /// Open files.
     pub opens: Vec<FsOpens>,
-    /// What is locked.
+    /// Held locks.
     pub locks: Vec<FsLock>,
-    /// Which locks it waits for.
+    /// Waiting lock requests.
     pub waits: Vec<FsLockWait>,
 }
 
 #[derive(Debug)]
 struct Sent {
     call: FsCall,
-    /// When it was sent last; `None`: never.
+    /// When it was last sent; `None`: never.
     at: Option<Time>,
-    /// What it was told, if it was answered, and which answer that was: servers answer in the
-    /// order in which they do.
+    /// The answer, if there is one, and its position in the order of answers: servers answer in the
+    /// order of execution.
     told: Option<(u64, FsAgain)>,
-    /// Where its file was when it was made: all that came before has happened when it is done
-    /// again.
+    /// Where its file was when the request was made: everything before has happened when it is
+    /// executed again.
     place: Option<FsPlace>,
-    /// Its caller has been answered by this client.
+    /// This client has answered its caller.
     foretold: Option<FsAgain>,
 }
 
-/// A request, as it is made.
+/// A request as it is made.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub call: FsCall,
-    /// Where its file was seen last.
+    /// Where its file was last seen.
     pub place: Option<FsPlace>,
-    /// When it was answered by this client, and what was made, if it was.
+    /// When this client answered it, and what was created, if it did.
     pub foretold: Option<FsAgain>,
 }
 
@@ -81,18 +81,18 @@ pub(crate) struct Asked {
 pub(crate) struct Ended {
     pub number: u64,
     pub call: FsCall,
-    /// What it was told, if it was answered.
+    /// The answer, if there was one.
     pub told: Option<FsAgain>,
-    /// Its caller had been answered by this client.
+    /// This client had answered its caller.
     pub foretold: bool,
 }
 
-/// When a caller began to wait until what was done is safe.
+/// The moment when a caller began to wait until everything done is safe.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
-    /// To this file, or to any.
+    /// For this file, or for all.
     pub ino: Option<Ino>,
-    /// Requests below had been made, and so many answers been given.
+    /// The next request number and the number of answers at that moment.
     pub below: u64,
     pub answers: u64,
 }
@@ -102,17 +102,17 @@ pub(crate) struct Answered {
     pub number: u64,
     pub call: FsCall,
     pub answer: FsAnswer,
-    /// What it says may be kept.
+    /// Whether it may be cached.
     pub keep: bool,
     /// Directories that this client has a share of now.
     pub shares: Vec<Ino>,
-    /// What the request changed.
+    /// Inodes that the request changed.
     pub changed: Vec<Ino>,
-    /// What may be done with what it opened.
+    /// Capabilities for what it opened.
     pub caps: Vec<FsGrant>,
-    /// Directories in which this client may make names itself.
+    /// Directories in which this client may create names itself.
     pub delegated: Vec<Ino>,
-    /// It was answered before by this client.
+    /// This client had answered it before.
     pub foretold: bool,
     /// It is in the journal, or need not be.
     pub safe: bool,
@@ -121,12 +121,12 @@ pub(crate) struct Answered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Away,
-    /// With which server, since when, and how often it was greeted before.
+    /// The server, since when, and how often it was greeted before.
     Greeting(ClientId, Time, u32),
     Open(ClientId),
 }
 
-/// What the server's window does not reach yet.
+/// A message beyond the server's window.
 #[derive(Clone, Copy, Debug)]
 enum Held {
     Request(u64),
@@ -138,34 +138,34 @@ enum Held {
 pub(crate) struct Session {
     file_system: Name,
     rank: Rank,
-    /// Its life.
+    /// Its instance.
     instance: Instance,
-    /// This life has been welcomed.
+    /// This instance has been welcomed.
     known: bool,
     stage: Stage,
-    /// Where its peer was said to be.
+    /// The peer's reported address.
     pub met: Option<(ClientId, Address)>,
-    /// Behind its last number.
+    /// The number after its last one.
     next: u64,
     sent: BTreeMap<u64, Sent>,
-    /// The numbers that were given from the lowest one in `sent` on: so many the server has of
-    /// this client, at most.
+    /// The numbers assigned from the lowest one in `sent` on: an upper bound of what the server has
+    /// from this client.
     given: VecDeque<u64>,
-    /// In order; all of it lies behind the window.
+    /// In order; all of them are beyond the window.
     held: VecDeque<Held>,
-    /// What is answered to requests below is not kept: see [`Self::doubt`].
+    /// Answers to lower requests are not cached: see [`Self::doubt`].
     doubtful: u64,
     /// Up to which request the server knows that something waits for it.
     hurried: u64,
-    /// When to look for what is to be sent again.
+    /// When to check what must be resent.
     again_at: Time,
     /// The number of the last greeting.
     greeting: u64,
     /// The last ping: its number, and when it was sent.
     ping: (u64, Time),
-    /// It was answered.
+    /// Whether it was answered.
     ponged: bool,
-    /// Until when what is kept may be shown.
+    /// Until when the cache may be used.
     lease: Time,
 }
 
@@ -197,26 +197,26 @@ impl Session {
     pub const fn is_away(&self) -> bool {
         matches!(self.stage, Stage::Away)
     }
-    /// Whether this is the server that it talks to.
+    /// Whether it communicates with this server.
     pub fn is_with(&self, server: ClientId) -> bool {
         matches!(self.stage, Stage::Greeting(with, ..) | Stage::Open(with) if with == server)
     }
-    /// Whether another request may be made: half of what a server takes, so that callers never
-    /// reach the end of its window.
+    /// Whether another request may be made: the limit is half of the server's window, so that
+    /// callers never reach its end.
     pub fn has_room(&self) -> bool {
         let first = self.safe_below();
         let over = self.given.partition_point(|number| *number < first);
         ((self.given.len() - over) as u64) < FS_WINDOW / 2
     }
-    /// All requests below are safe.
+    /// All lower requests are safe.
     pub fn safe_below(&self) -> u64 {
         self.sent
             .first_key_value()
             .map_or(self.next, |(number, _)| *number)
     }
-    /// Whether what had been done by then is safe: what callers had been answered, and what was to
-    /// be said of data. What other callers wait for themselves may take its time.
-    /// `but_written`: where data ends that was written need not be safe, but taken.
+    /// Whether everything done by then is safe: answered requests, and reports about data. Requests
+    /// that other callers still wait for are not included. `but_written`: reports of written data
+    /// need only be accepted, not safe.
     pub fn is_safe_at(&self, moment: &Moment, but_written: bool) -> bool {
         let Moment {
             ino,
@@ -245,16 +245,16 @@ impl Session {
             }),
         }
     }
-    /// Until when what is kept under shares may be shown, if nothing more is heard.
+    /// Until when the cache under shares may be used, if nothing more arrives.
     pub const fn lease(&self) -> Time {
         self.lease
     }
-    /// Whether what is kept under shares may be shown.
+    /// Whether the cache under shares may be used.
     pub fn has_lease(&self, now: Time) -> bool {
         self.is_open() && now < self.lease
     }
 
-    /// Makes a request with this number, which is larger than those before.
+    /// Makes a request with this number, which is larger than earlier ones.
     pub fn request(&mut self, now: Time, number: u64, asked: Asked, out: &mut Vec<Output>) {
         let Asked {
             call,
@@ -283,7 +283,7 @@ impl Session {
         }
     }
 
-    /// Says who it is, to the server that has the rank.
+    /// Greets the server that holds the rank.
     pub fn greet(&mut self, now: Time, server: ClientId, holds: Holds, out: &mut Vec<Output>) {
         let before = match self.stage {
             Stage::Greeting(_, _, before) => before + 1,
@@ -332,13 +332,13 @@ impl Session {
         self.held.clear();
     }
 
-    /// The session is known to the server.
+    /// The server has welcomed the session.
     pub fn on_welcome(&mut self, now: Time, greeting: u64, out: &mut Vec<Output>) {
         let Stage::Greeting(server, greeted, _) = self.stage else {
             return;
         };
         if greeting != self.greeting {
-            // The one that is under way has the next one give back what is shared after this.
+            // A greeting in flight will give back shares granted after this.
             return;
         }
         self.stage = Stage::Open(server);
@@ -352,7 +352,7 @@ impl Session {
         }
         let rest = self.sent.iter().filter(|(_, sent)| sent.told.is_none());
         let mut rest: Vec<u64> = rest.map(|(number, _)| *number).collect();
-        // A file without a name that was made, and is not known to be open then, would be removed.
+        // A file that was created without a name would be removed if it were not known to be open.
         let comes_first =
             |sent: &Sent| sent.call.tells() || sent.call.is_unnamed() || sent.is_foretold();
         let last = rest
@@ -368,11 +368,11 @@ impl Session {
         }
     }
 
-    /// Whether the server takes a request with this number now. What was answered it took once.
+    /// Whether the server accepts a request with this number now. It accepted answered ones before.
     fn reaches(&self, number: u64) -> bool {
         number < self.window_end()
     }
-    /// The first request that it does not take.
+    /// The first request number that it does not accept.
     fn window_end(&self) -> u64 {
         let first = self.safe_below();
         let over = self.given.partition_point(|given| *given < first);
@@ -397,7 +397,7 @@ impl Session {
     }
     fn send_held(&mut self, now: Time, server: ClientId, what: Held, out: &mut Vec<Output>) {
         match what {
-            // One that was answered in the meantime is over.
+            // A request that was answered in the meantime is done.
             Held::Request(number) if !self.sent.contains_key(&number) => {}
             Held::Request(number) => self.send(now, server, number, out),
             Held::CaughtUp => {
@@ -409,7 +409,7 @@ impl Session {
             }
         }
     }
-    /// Sends what the window reaches now.
+    /// Sends what is within the window now.
     fn let_go(&mut self, now: Time, out: &mut Vec<Output>) {
         let Stage::Open(server) = self.stage else {
             return;
@@ -447,8 +447,8 @@ impl Session {
         ));
     }
 
-    /// An answer; it is given on if it is the first to its request, with what was asked. `order`:
-    /// which answer it is, of all that are not safe.
+    /// Handles an answer; returns it, with the request, if it is the first one. `order`: its
+    /// position among all answers that are not safe.
     pub fn on_reply(
         &mut self,
         now: Time,
@@ -469,7 +469,7 @@ impl Session {
             answer,
         } = reply;
         if !self.is_open() {
-            // It was said before the greeting, which gave all shares back.
+            // It was sent before the greeting, which gave all shares back.
             keep = false;
             shares.clear();
             delegated.clear();
@@ -506,15 +506,15 @@ impl Session {
         };
         is_first.then_some(answered)
     }
-    /// Another rank has answered what changed something here, too: answers that are under way may
-    /// be older, and nothing of them is kept.
+    /// Another rank's answer changed something here, too: answers in flight may be older, and are
+    /// not cached.
     pub const fn doubt(&mut self) {
         self.doubtful = self.next;
     }
-    /// These are safe.
+    /// These requests are safe.
     pub fn on_safe(&mut self, now: Time, numbers: &[u64], out: &mut Vec<Output>) {
         for number in numbers {
-            // One whose answer has not come yet is told that it is safe with it.
+            // A request without an answer yet gets both together.
             if self
                 .sent
                 .get(number)
@@ -526,7 +526,7 @@ impl Session {
         self.let_go(now, out);
     }
 
-    /// The server has heard the last ping.
+    /// The server has received the last ping.
     pub fn on_pong(&mut self, number: u64) {
         if number == self.ping.0 && !self.ponged {
             (self.ponged, self.lease) = (true, self.ping.1 + LEASE);
@@ -550,7 +550,7 @@ impl Session {
             self.sync(out);
         }
     }
-    /// What was to be forgotten is.
+    /// Confirms an invalidation.
     pub fn forgot(&self, number: u64, out: &mut Vec<Output>) {
         if let Stage::Open(server) = self.stage {
             out.push(Output::send(
@@ -560,8 +560,8 @@ impl Session {
         }
     }
 
-    /// Whether a greeting is due: again, or because the lease has ended though the connection is
-    /// there. It gives all shares back.
+    /// Whether a greeting is due: a resend, or because the lease has ended although the connection
+    /// exists. It gives all shares back.
     pub fn greets_again(&self, now: Time) -> bool {
         match self.stage {
             Stage::Greeting(_, since, before) => now.since(since) >= greet_again(before),
@@ -569,8 +569,7 @@ impl Session {
             Stage::Away => false,
         }
     }
-    /// Sends again what is due: its greeting, if that [is](Self::greets_again); and says that it is
-    /// there.
+    /// Resends what is due, including a greeting if that [is](Self::greets_again); and pings.
     pub fn on_tick(&mut self, now: Time, holds: Option<Holds>, out: &mut Vec<Output>) {
         if let Stage::Open(server) = self.stage
             && self.ponged
@@ -606,10 +605,10 @@ impl Session {
             _ => {}
         }
     }
-    /// A life of it has ended without it, and this one begins: what was not safe is lost, and what
-    /// was not answered may have happened. These requests end so, changes with what was known of
-    /// them; all others are sent in the next life, but for those that say what was written, or what
-    /// was done here: that may be gone, and others went on from what was before.
+    /// An instance has ended, and this one begins: what was not safe is lost, and what was not
+    /// answered may have been executed. Those requests end, changes with what was known about them.
+    /// All others are sent in the next instance, except for reports of written data or of changes
+    /// made here: their basis may be gone, because others continued from the old state.
     pub fn on_evicted(&mut self, next: Instance) -> impl Iterator<Item = Ended> {
         self.on_away();
         (self.instance, self.known, self.hurried) = (next, false, 0);
@@ -629,11 +628,11 @@ impl Session {
         })
     }
 
-    /// Whether something that changes what is journaled was not answered, or is not safe.
+    /// Whether a request that changes journaled state is unanswered, or not safe.
     pub fn owes_changes(&self) -> bool {
         self.sent.values().any(|sent| sent.call.is_change())
     }
-    /// It goes for good.
+    /// It leaves for good.
     pub fn leave(&mut self, out: &mut Vec<Output>) {
         if let Stage::Greeting(server, ..) | Stage::Open(server) = self.stage {
             out.push(Output::send(
@@ -646,7 +645,7 @@ impl Session {
 }
 
 impl Sent {
-    /// Whether its caller has been answered already, by this client.
+    /// Whether this client has already answered its caller.
     fn is_foretold(&self) -> bool {
         self.foretold.is_some() || is_foretold(&self.call)
     }
@@ -655,7 +654,7 @@ fn is_foretold(call: &FsCall) -> bool {
     matches!(call, FsCall::Set { changes, .. } if changes.foretold.is_some())
 }
 
-/// Whether a request says what this client has written.
+/// Whether a request reports what this client has written.
 fn says_written(call: &FsCall) -> bool {
     matches!(call, FsCall::Wrote { .. }) || call.tells()
 }

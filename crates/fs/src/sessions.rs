@@ -1,16 +1,15 @@
-//! One session with the server of each rank that this client has to do with, and what all have in
-//! common.
+//! One session with the server of each rank that this client uses, and what they share.
 //!
 //! ```text
-//!  request ─▶ the next number of all ─▶ Session of its rank ─▶ that rank's server
-//!  answer  ─▶ the next place in the order of all answers
-//!  Moment  ─▶ what had been asked and answered by then, at whatever rank, is safe?
-//!  evicted by one ─▶ the next life begins at all
+//!  request ─▶ the next number over all ranks ─▶ Session of its rank ─▶ that rank's server
+//!  answer  ─▶ the next position in the order of all answers
+//!  Moment  ─▶ is everything requested and answered by then, at any rank, safe?
+//!  evicted by one ─▶ the next instance begins at all ranks
 //! ```
-//! The first rank has one from the beginning, others as soon as they are asked something.
+//! The first rank has a session from the beginning, others as soon as they are asked something.
 //!
-//! Invariants: no number is given twice, whatever the rank; each server has one rank, so at most
-//! one session is with it; all are of one life.
+//! Invariants: no number is assigned twice over all ranks; each server holds one rank, so at most
+//! one session is with it; all sessions have the same instance.
 
 use crate::routes::FIRST;
 use crate::session::{Answered, Asked, Ended, Holds, Moment, Session};
@@ -27,11 +26,10 @@ pub(crate) struct Sessions {
     file_system: Name,
     instance: Instance,
     next: u64,
-    /// Answers so far that are not safe, or were not.
+    /// Number of answers so far that were not safe at once.
     answers: u64,
     ranks: BTreeMap<Rank, Session>,
-    /// How many requests name an inode that have not been answered, but for those that were
-    /// foretold.
+    /// The number of unanswered requests that name an inode, not counting foretold ones.
     busy: BTreeMap<Ino, u32>,
 }
 
@@ -52,29 +50,29 @@ impl Sessions {
     pub const fn instance(&self) -> Instance {
         self.instance
     }
-    /// The number of the next request, to whichever rank.
+    /// The number of the next request, to any rank.
     pub const fn next(&self) -> u64 {
         self.next
     }
-    /// The one with a rank, from now on if there was none.
+    /// The session with a rank, created if there was none.
     pub fn of(&mut self, rank: Rank) -> &mut Session {
         let new = || Session::new(self.file_system.clone(), rank, self.instance);
         self.ranks.entry(rank).or_insert_with(new)
     }
-    /// Whether there is one with a rank.
+    /// Whether there is a session with a rank.
     pub fn has(&self, rank: Rank) -> bool {
         self.ranks.contains_key(&rank)
     }
-    /// The first rank behind this one that there is a session with.
+    /// The first rank after this one with a session.
     pub fn following(&self, rank: Option<Rank>) -> Option<Rank> {
         let from = rank.map_or(Some(Rank(0)), |rank| rank.0.checked_add(1).map(Rank))?;
         self.ranks.range(from..).next().map(|(rank, _)| *rank)
     }
-    /// Whether there is one with this rank and no other.
+    /// Whether this is the only rank with a session.
     pub fn is_only(&self, rank: Rank) -> bool {
         self.ranks.len() == 1 && self.ranks.contains_key(&rank)
     }
-    /// Which rank a server has, as far as there is a session with it.
+    /// The rank of a server, as far as there is a session with it.
     pub fn with(&self, server: ClientId) -> Option<Rank> {
         self.ranks
             .iter()
@@ -97,7 +95,7 @@ impl Sessions {
     pub fn is_settled(&self) -> bool {
         self.ranks.values().all(|session| !session.is_away())
     }
-    /// Whether what is kept under shares of a rank may be shown.
+    /// Whether the cache under shares of a rank may be used.
     pub fn has_lease(&self, rank: Rank, now: Time) -> bool {
         self.ranks
             .get(&rank)
@@ -114,7 +112,7 @@ impl Sessions {
             .min()
             .unwrap_or(Time::MAX)
     }
-    /// Of each rank: what is safe there, for people.
+    /// For each rank, which requests are safe; informational.
     pub fn safe_below(&self) -> impl Iterator<Item = (Rank, u64)> {
         self.ranks
             .iter()
@@ -123,7 +121,7 @@ impl Sessions {
 
     // ── requests and answers ────────────────────────────────────────────────────────────
 
-    /// Asks a rank; the request's number.
+    /// Sends a request to a rank; returns its number.
     pub fn request(&mut self, now: Time, rank: Rank, asked: Asked, out: &mut Vec<Output>) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -136,7 +134,7 @@ impl Sessions {
         self.of(rank).request(now, number, asked, out);
         number
     }
-    /// Whether a server has yet to answer something about an inode.
+    /// Whether a server still has to answer something about an inode.
     pub fn is_busy(&self, ino: Ino) -> bool {
         self.busy.contains_key(&ino)
     }
@@ -150,7 +148,7 @@ impl Sessions {
             }
         }
     }
-    /// A rank has answered: what, if that is the first answer to its request.
+    /// Handles a rank's answer; returns it if it is the first one to its request.
     pub fn on_reply(
         &mut self,
         now: Time,
@@ -166,7 +164,7 @@ impl Sessions {
         self.answers += u64::from(!answered.safe);
         Some(answered)
     }
-    /// What this rank has answered changed something at others: see [`Session::doubt`].
+    /// This rank's answer changed something at others: see [`Session::doubt`].
     pub fn doubt_others(&mut self, rank: Rank) {
         self.ranks
             .iter_mut()
@@ -182,7 +180,7 @@ impl Sessions {
             answers: self.answers,
         }
     }
-    /// See [`Session::is_safe_at`]: at all ranks.
+    /// See [`Session::is_safe_at`], over all ranks.
     pub fn is_safe_at(&self, moment: &Moment, but_written: bool) -> bool {
         self.ranks
             .values()
@@ -195,7 +193,7 @@ impl Sessions {
 
     // ── servers ─────────────────────────────────────────────────────────────────────────
 
-    /// A server has a rank that there is a session with, says the registry.
+    /// According to the registry, a server holds a rank that has a session.
     pub fn on_holder(
         &mut self,
         now: Time,
@@ -222,7 +220,7 @@ impl Sessions {
         }
         self.of(rank).greet(now, server, holds, out);
     }
-    /// Whether a server is known as another rank's, too: it may have that now.
+    /// Whether a server is known as another rank's, too: it may hold that one now.
     fn is_met(&self, server: ClientId, rank: Rank) -> bool {
         let has = |session: &Session| {
             session
@@ -234,8 +232,8 @@ impl Sessions {
             .iter()
             .any(|(other, session)| *other != rank && has(session))
     }
-    /// This life has ended without it, and the next one begins at all ranks: which requests ended
-    /// with it, in the order in which they were made. See [`Session::on_evicted`].
+    /// This instance has ended, and the next one begins at all ranks: returns the requests that
+    /// ended with it, in order. See [`Session::on_evicted`].
     pub fn on_evicted(&mut self) -> Vec<Ended> {
         self.instance = Instance(self.instance.0 + 1);
         let next = self.instance;
@@ -251,8 +249,7 @@ impl Sessions {
         unanswered.for_each(|ended| self.end_busy(&ended.call));
         ended
     }
-    /// Whether some rank has not answered what changes something, or has that not in its journal
-    /// yet.
+    /// Whether a rank has not answered a change, or does not have it in its journal yet.
     pub fn owe_changes(&self) -> bool {
         self.ranks.values().any(Session::owes_changes)
     }
@@ -264,7 +261,7 @@ impl Sessions {
             .filter(|session| session.owes_changes())
             .for_each(|session| session.hurry(last, out));
     }
-    /// It goes for good.
+    /// It leaves for good.
     pub fn leave(&mut self, out: &mut Vec<Output>) {
         self.ranks
             .values_mut()
@@ -312,8 +309,8 @@ mod tests {
             .of(rank)
             .on_welcome(NOW, greeting.unwrap_or(1), out);
     }
-    /// Asks something; the request's number, and which requests were sent with that: number and
-    /// what is safe below.
+    /// Makes a request; returns its number, and the requests that were sent: number and
+    /// `safe_below`.
     fn ask(sessions: &mut Sessions, rank: Rank) -> (u64, Vec<(u64, u64)>) {
         let mut out = Vec::new();
         let call = FsCall::Comply {
@@ -367,7 +364,7 @@ mod tests {
         sent(&out)
     }
 
-    /// Numbers are counted for all ranks together: each server sees gaps, and what is safe of its
+    /// Numbers are assigned over all ranks together: each server sees gaps, and what is safe of its
     /// own.
     #[test]
     fn a_rank_sees_its_own_requests_of_one_numbering() {
@@ -392,9 +389,9 @@ mod tests {
         assert_eq!(below, [(FIRST, 4), (OTHER, 2)]);
     }
 
-    /// One rank answers, the other one does not: its next request has a number that its server's
-    /// window does not reach. That would drop it; so it waits until what is before it is safe. With
-    /// a new server, too, and it has not caught up before it has said what was to be said first.
+    /// One rank answers, the other one does not: its next request has a number beyond its server's
+    /// window, which would drop it. So it waits until earlier requests are safe. The same with a
+    /// new server, and the client has not caught up before it has sent what must come first.
     #[test]
     fn what_a_servers_window_does_not_reach_waits() {
         let mut sessions = sessions();
@@ -431,7 +428,7 @@ mod tests {
         );
     }
 
-    /// A server died, and its next life took another rank.
+    /// A server died, and its next instance claimed another rank.
     #[test]
     fn a_server_that_has_another_rank_now_stays_where_it_is() {
         let mut sessions = sessions();

@@ -1,19 +1,20 @@
-//! What a reader that goes through a file in order leaves behind.
+//! Evicts what a sequential reader of a file leaves behind.
 //!
 //! ```text
 //!  began           kept           left_to  behind  to
-//!    │ kept           │ left: forgotten │ kept    │ read ahead …
+//!    │ kept           │ left: evicted   │ kept    │ read ahead …
 //!    └────────────────┴──── again ──────┴▶ kept this time
 //! ```
-//! A file that is read from its beginning to its end is seldom read again before it is closed. Kept
-//! to the last byte, it pushes out what others use, and each of its bytes is received to memory
-//! that the kernel has to find and clear first, which takes longer than receiving does. So a reader
-//! that has gone on for a while leaves nothing behind; what it has left is free for what it reads
-//! next. The part before that is kept: of a short file all. What was left and is read again was
-//! left too early, and is kept as all else is.
+//! A file that is read from beginning to end is seldom read again before it is closed. If it were
+//! cached to the last byte, it would evict data that others use, and each of its bytes would be
+//! received into memory that the kernel has to find and clear first, which takes longer than
+//! receiving. So a reader that has continued for a while leaves nothing behind, and the memory is
+//! reused for its next reads. The first part is kept; for a short file that is all of it. Data that
+//! was left and is read again was left too early, and is cached normally.
 //!
-//! Invariant: nothing is left that has not been read, nor twice. What several programs read at a
-//! time, or one program with several reads in flight, is left once all are some way past it.
+//! Invariant: only data that has been read is left, and only once. What several programs read at a
+//! time, or one program with several reads in flight, is left once all of them are some way past
+//! it.
 
 use std::ops::Range;
 
@@ -22,7 +23,7 @@ use std::ops::Range;
 pub(crate) struct Keeping {
     /// From where the reader began.
     pub first: u64,
-    /// Behind it: what it reads now may be on its way.
+    /// Directly behind the reader: its current reads may be in progress.
     pub behind: u64,
 }
 
@@ -32,12 +33,13 @@ pub(crate) struct Stream {
     /// Where it began, and where its last read ended.
     began: u64,
     to: u64,
-    /// Up to here it was left before.
+    /// Everything before this was left before.
     left_to: u64,
 }
 
 impl Stream {
-    /// A range is read: whether it follows the one before, and what need not be kept from now on.
+    /// A range is read: returns whether it follows the previous one, and what need not be kept from
+    /// now on.
     pub fn read(&mut self, range: Range<u64>, how: Keeping) -> (bool, Range<u64>) {
         let follows = std::mem::replace(&mut self.to, range.end) == range.start;
         if !follows {
@@ -61,7 +63,7 @@ mod tests {
         behind: 10,
     };
 
-    /// Reads a range in parts of ten; what is left meanwhile.
+    /// Reads a range in parts of ten; returns what is left meanwhile.
     fn read(stream: &mut Stream, range: Range<u64>) -> Vec<u64> {
         let parts = range
             .clone()

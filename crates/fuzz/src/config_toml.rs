@@ -1,5 +1,5 @@
-//! `cluster.toml`: a text is refused with a sentence, or it is a configuration that is written and
-//! read back as it was.
+//! `cluster.toml`: a text is either refused with a sentence, or is a configuration that survives
+//! being written and read back unchanged.
 
 use nacre_node::config::Config;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! CRUSH texts: one that parses satisfies the map's invariants, is printed and read back as it was,
-//! and every rule ends.
+//! CRUSH texts: one that parses satisfies the map's invariants, survives being printed and read
+//! back unchanged, and every rule ends.
 
 use nacre_crush::{Reweights, Scratch, text};
 
@@ -33,7 +33,7 @@ pub fn run(input: &[u8]) {
     let (reweights, mut scratch) = (Reweights::all_in(&map), Scratch::default());
     for rule in map.rules().take(8) {
         for x in 0..4 {
-            // A rule may find no place; it may not panic.
+            // A rule may find no placement; it must not panic.
             let _ = map.map(rule.id, x, 3, &reweights, &mut scratch);
         }
     }

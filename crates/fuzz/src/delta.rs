@@ -1,7 +1,7 @@
-//! Map changes: what decodes is written back as it was, and applies to a map of the same history
-//! without breaking an invariant, the same way twice.
+//! Map changes: one that decodes encodes to the same bytes, and applies to a map of the same
+//! history without breaking an invariant, with the same result twice.
 //!
-//! The bytes cannot know a digest, so epoch and predecessor are set to what the map expects: a
+//! The fuzzer cannot guess a digest, so epoch and predecessor are set to what the map expects: a
 //! hostile monitor would do the same.
 
 use nacre_crush::text;
@@ -63,8 +63,8 @@ pub fn sample() -> &'static ClusterMap {
     })
 }
 
-/// Whether applying it takes long for reasons that are legal: tens of thousands of groups, a
-/// hundred thousand attempts per replica.
+/// Whether applying it legally takes long: tens of thousands of PGs, a hundred thousand attempts
+/// per replica.
 fn is_slow(change: &Change) -> bool {
     match change {
         Change::PoolSet { settings, .. } => settings.pg_num > 256,
@@ -103,7 +103,7 @@ pub fn run(input: &[u8]) {
         Ok(&map),
         "the map is written and read back"
     );
-    // Whatever it did, the cluster's life goes on.
+    // After any change, a further change applies.
     let down = map.delta(vec![Change::OsdDown {
         osd: OsdId(0),
         instance: Instance(1),

@@ -1,8 +1,8 @@
-//! Frames: whatever arrives in whatever pieces is cut into frames that are written and read back,
-//! or is an error; and the pieces make no difference.
+//! Frames: any bytes in pieces of any length give frames that encode to the same bytes, or an
+//! error; the lengths of the pieces make no difference.
 //!
-//! The first byte says how long the pieces are, and whether checksums are put right: a fuzzer does
-//! not guess one.
+//! The first byte selects the length of the pieces, and whether checksums are corrected: a fuzzer
+//! cannot guess one.
 
 use nacre_wire::frame::{Frame, FrameReader, HEADER_LEN, crc32c};
 
@@ -43,7 +43,7 @@ fn cut(bytes: &[u8], piece: usize) -> (Vec<Frame>, bool) {
     (frames, false)
 }
 
-/// Puts magic number and checksums right, frame by frame, as long as the lengths make sense.
+/// Corrects magic numbers and checksums, frame by frame, as long as the lengths are valid.
 fn mend(bytes: &mut [u8]) {
     let mut start = 0;
     while let Some(header) = bytes.get(start..start + HEADER_LEN) {

@@ -1,9 +1,9 @@
-//! Histories: a line is refused with its number, or it is written and read back as it was; checking
-//! short histories ends.
+//! Histories: a line is either refused with its number, or survives being written and read back
+//! unchanged; checking short histories ends.
 
 use nacre_history::{check, parse};
 
-/// Longer ones may take exponential time to check, and that is known.
+/// Longer histories may take exponential time to check, which is known.
 const RECORDS_MAX: usize = 10;
 
 pub fn run(input: &[u8]) {

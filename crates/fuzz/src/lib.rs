@@ -1,12 +1,12 @@
-//! What fuzzers run: one function per parser of bytes that we did not just write (DESIGN §11).
+//! The fuzz targets: one function per parser of untrusted bytes (DESIGN §11).
 //!
 //! ```text
 //!  fuzz/fuzz_targets/NAME.rs ─┐  libFuzzer, nightly: ./x fuzz NAME
 //!                             ├─▶ targets::NAME(bytes) ─▶ a panic is a finding
 //!  tests/replay.rs ───────────┘  stable, in ./x test: fuzz/corpus/NAME and mutations of it
 //! ```
-//! Each target takes any bytes and returns; what it asserts stands at its head. What a fuzzer finds
-//! becomes a test next to the parser, and its input a file of the corpus.
+//! Each target accepts any bytes and returns; its head lists its assertions. Each finding becomes a
+//! test next to the parser, and its input a file of the corpus.
 #![forbid(unsafe_code)]
 
 mod config_toml;

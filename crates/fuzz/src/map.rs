@@ -1,5 +1,5 @@
-//! Whole maps: one that decodes satisfies the map's invariants, is written and read back as it was,
-//! and can go on: a further change applies.
+//! Whole maps: one that decodes satisfies the map's invariants, encodes to the same bytes, and
+//! accepts a further change.
 
 use nacre_types::{Instance, OsdId};
 use nacre_wire::map::Change;

@@ -1,8 +1,8 @@
-//! Messages behind their frames' checksums: what decodes is written and read back as it was, and an
-//! operation's parts share its payload out without a panic.
+//! Messages behind their frames' checksums: one that decodes encodes to the same bytes, and
+//! splitting its payload among an operation's parts does not panic.
 //!
-//! Input: the message's type number (another one counts around the list of types), the length of
-//! the payload (both one byte), meta section, payload.
+//! Input: the message's type number (taken modulo the number of types), the length of the payload
+//! (both one byte), meta section, payload.
 
 use bytes::Bytes;
 use nacre_wire::Message;

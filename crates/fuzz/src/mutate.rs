@@ -1,11 +1,11 @@
-//! Mutations for replays on stable: far from what libFuzzer does, and enough to notice a parser
-//! that trusts its input.
+//! Mutations for replays on stable: much weaker than libFuzzer's, but enough to find a parser that
+//! trusts its input.
 
-/// Small numbers from a seed, the same on every machine.
+/// Pseudo-random numbers from a seed, the same on every machine.
 pub struct Dice(pub u64);
 
 impl Dice {
-    /// A number below `end`; 0 when there is none.
+    /// A number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         self.0 = self
             .0

@@ -1,12 +1,12 @@
-//! Store images: a store on a device that somebody scribbled on is refused, or opened; every read
-//! ends with an answer or an error, a transaction ends with a commit or the store's stop; and a
-//! store that the check finds clean reads without an error.
+//! Store images: a store on a damaged device is refused, or opened. Every read ends with an answer
+//! or an error; a transaction ends with a commit or a stop of the store. A store that passes the
+//! check reads without an error.
 //!
-//! Input: patches of a small store's image, each the place of a page that is in use (u16, modulo
-//! their number), the offset in the page (u16), a length (u8, modulo 16) and the bytes. Under
-//! libFuzzer the checksums of log, records and data are all the same (`cfg(fuzzing)` in
-//! `crates/store/src/format/checksum.rs`), so that patches get behind them; replays on stable meet
-//! the real ones.
+//! Input: patches of a small store's image. Each consists of a page in use (u16, modulo their
+//! number), the offset in the page (u16), a length (u8, modulo 16) and the bytes. Under libFuzzer
+//! the checksums of log, records and data are constant (`cfg(fuzzing)` in
+//! `crates/store/src/format/checksum.rs`), so that patches pass them; replays on stable use the
+//! real ones.
 
 use bytes::Bytes;
 use nacre_store::testing::{Image, TestDevice};
@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 const LENGTH: u64 = 10 << 20;
 const PAGE: usize = 4096;
 const COLLECTION: CollectionId = CollectionId(7);
-/// Reads of more are cut: a scribbled size may say anything.
+/// Longer reads are shortened: a damaged size may have any value.
 const READ_MAX: u64 = 1 << 20;
 const OBJECTS_MAX: usize = 64;
 
@@ -36,7 +36,7 @@ fn options() -> OpenOptions {
     }
 }
 
-/// A store, driven until it rests or stops.
+/// A store, driven until it is idle or stops.
 struct Driver {
     store: Store<TestDevice>,
     jobs: Vec<Job>,
@@ -55,7 +55,7 @@ impl Driver {
         })
     }
 
-    /// Jobs that wait are done.
+    /// Executes waiting jobs.
     fn turn(&mut self) {
         self.store.kick();
         self.store.jobs(&mut self.jobs);
@@ -65,7 +65,7 @@ impl Driver {
         }
     }
 
-    /// Turns until `done` finds its event; `None` when the store stopped.
+    /// Runs turns until `done` finds its event; `None` if the store stopped.
     fn until<T>(&mut self, what: &str, mut done: impl FnMut(&Event) -> Option<T>) -> Option<T> {
         for _ in 0..10_000 {
             self.turn();
@@ -92,11 +92,11 @@ impl Driver {
         })
     }
 
-    /// Whether it is durable; `None` when the store stopped or refused it.
+    /// Commits a transaction; `None` if the store stopped or refused it.
     fn commit(&mut self, transaction: Transaction) -> Option<()> {
         let token = Token(self.next);
         self.next += 1;
-        // A clone is weighed by a job before it is taken: until then the store is busy.
+        // A job computes the size of a clone before it is accepted: until then the store is busy.
         for _ in 0..1000 {
             match self.store.submit(transaction.clone(), token) {
                 Ok(()) => break,
@@ -114,7 +114,7 @@ fn key(number: u64) -> ObjectKey {
     ObjectKey::new(COLLECTION, format!("object-{number:02}"))
 }
 
-/// A sound store whose index, log and data are all in use, and which of its pages hold anything.
+/// An intact store whose index, log and data are all in use, and its pages in use.
 fn base() -> &'static (Image, Vec<u64>) {
     static BASE: OnceLock<(Image, Vec<u64>)> = OnceLock::new();
     BASE.get_or_init(|| {
@@ -148,7 +148,7 @@ fn base() -> &'static (Image, Vec<u64>) {
             }
             store.commit(transaction).expect("a healthy device");
             if number == 15 {
-                // What came so far goes into the index when the store is opened; the rest stays in
+                // The updates so far go into the index when the store is opened; the rest stays in
                 // the log.
                 drop(store);
                 store = Driver::open(&device).expect("a sound store");
@@ -208,7 +208,7 @@ pub fn run(input: &[u8]) {
     let _ = store.commit(write);
 }
 
-/// Whether every read had an answer; `None` when the store stopped.
+/// Whether every read succeeded; `None` if the store stopped.
 fn read_all(store: &mut Driver) -> Option<bool> {
     let list = Read::List {
         collection: COLLECTION,

@@ -1,5 +1,5 @@
-//! Every target over its corpus, and over a fixed number of mutations of it: on stable, the same on
-//! every machine.
+//! Every target over its corpus, and over a fixed number of mutations of it: on stable, with the
+//! same inputs on every machine.
 
 // A test reads its corpora from files.
 #![allow(clippy::disallowed_methods)]
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Mutations per target.
 const MUTATIONS: usize = 3000;
-/// A mutation that takes longer to run than to read: fewer of them.
+/// Targets whose mutations take long to run: fewer of them.
 const SLOW: &[(&str, usize)] = &[("store_image", 300)];
 
 fn folder() -> PathBuf {
@@ -55,7 +55,7 @@ fn every_target_has_a_corpus_and_a_driver() {
 fn replay(target: &str) {
     let corpus = corpus(target);
     for (file, input) in &corpus {
-        // Shown when the test fails: the last one is the culprit.
+        // Shown when the test fails: the last one printed is the cause.
         println!("{}", file.display());
         run(target, input);
     }

@@ -1,5 +1,5 @@
-//! What came of a call, as the reply wants it. An answer of another kind than the question's is a
-//! bug somewhere below: its caller is told of an input/output error.
+//! The results of calls, as replies need them. An answer of another kind than the request's is a
+//! bug below: the caller gets an input/output error.
 
 use bytes::Bytes;
 use fuser::Errno;
@@ -8,7 +8,7 @@ use nacre_wire::fs::{FsLock, FsQuota};
 use nacre_wire::msg::fs::{FsAnswer, FsListed, FsNode};
 use std::cell::RefCell;
 
-/// The answer of a call of names and attributes.
+/// The answer to a call about names or attributes.
 fn answer(outcome: Outcome) -> Result<FsAnswer, Errno> {
     match outcome {
         Ok(Given::Answer(FsAnswer::Failed { errno })) | Err(errno) => {
@@ -21,7 +21,7 @@ fn answer(outcome: Outcome) -> Result<FsAnswer, Errno> {
     }
 }
 
-/// An inode.
+/// An inode in the answer.
 pub fn node(outcome: Outcome) -> Result<FsNode, Errno> {
     if let FsAnswer::Node { node, .. } = answer(outcome)? {
         Ok(node)
@@ -30,7 +30,7 @@ pub fn node(outcome: Outcome) -> Result<FsNode, Errno> {
     }
 }
 
-/// That it was done; what else the answer says is of no interest.
+/// Only whether the call succeeded.
 pub fn done(outcome: Outcome) -> Result<(), Errno> {
     match outcome {
         Ok(Given::Done) => Ok(()),
@@ -47,7 +47,7 @@ pub fn listed(outcome: Outcome) -> Result<(Vec<FsListed>, bool), Errno> {
     }
 }
 
-/// Bytes and files.
+/// Used bytes and number of files.
 pub fn room(outcome: Outcome) -> Result<(u64, u64), Errno> {
     if let FsAnswer::Room { bytes, files } = answer(outcome)? {
         Ok((bytes, files))
@@ -56,7 +56,7 @@ pub fn room(outcome: Outcome) -> Result<(u64, u64), Errno> {
     }
 }
 
-/// Bytes that the cluster has room for, if it says so.
+/// The cluster's free bytes, if reported.
 pub fn free(outcome: Outcome) -> Option<u64> {
     if let Ok(Given::Room(free)) = outcome {
         free
@@ -65,7 +65,7 @@ pub fn free(outcome: Outcome) -> Option<u64> {
     }
 }
 
-/// What is below a directory, and the quotas that something is below.
+/// The usage below a directory, and the quotas that apply to an inode.
 #[derive(Debug)]
 pub struct Usage {
     pub bytes: u64,
@@ -74,7 +74,7 @@ pub struct Usage {
     pub quotas: Vec<FsQuota>,
 }
 
-/// The same.
+/// The usage in the answer.
 pub fn usage(outcome: Outcome) -> Result<Usage, Errno> {
     match answer(outcome)? {
         FsAnswer::Usage {
@@ -92,7 +92,7 @@ pub fn usage(outcome: Outcome) -> Result<Usage, Errno> {
     }
 }
 
-/// A lock that is in the way.
+/// A conflicting lock, if any.
 pub fn conflict(outcome: Outcome) -> Result<Option<FsLock>, Errno> {
     if let FsAnswer::Conflict { lock } = answer(outcome)? {
         Ok(lock)
@@ -101,7 +101,7 @@ pub fn conflict(outcome: Outcome) -> Result<Option<FsLock>, Errno> {
     }
 }
 
-/// What was read, in one piece: the kernel takes it as one.
+/// The data read, in one piece, as the kernel needs it.
 pub fn data(outcome: Outcome) -> Result<Bytes, Errno> {
     match outcome {
         Ok(Given::Data(mut pieces)) if pieces.len() == 1 => Ok(pieces.swap_remove(0)),
@@ -112,11 +112,12 @@ pub fn data(outcome: Outcome) -> Result<Bytes, Errno> {
 }
 
 thread_local! {
-    /// Fresh memory for each read would cost more than the copying: the kernel clears it, page by page.
+    /// Reused: new memory for each read would cost more than the copying, because the kernel clears
+    /// it page by page.
     static WHOLE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The same for `take`, in memory that is used again.
+/// The same for `take`, in reused memory.
 pub fn with_data(outcome: Outcome, take: impl FnOnce(Result<&[u8], Errno>)) {
     match outcome {
         Ok(Given::Data(pieces)) if pieces.len() > 1 => WHOLE.with_borrow_mut(|whole| {
@@ -130,7 +131,7 @@ pub fn with_data(outcome: Outcome, take: impl FnOnce(Result<&[u8], Errno>)) {
     }
 }
 
-/// How many bytes were copied: the client copies fewer in one call than a reply can say.
+/// The number of bytes copied: the client copies less in one call than a reply can report.
 pub fn copied(outcome: Outcome) -> Result<u32, Errno> {
     match outcome {
         Ok(Given::Copied(copied)) => u32::try_from(copied).map_err(|_| Errno::EOVERFLOW),
@@ -138,7 +139,7 @@ pub fn copied(outcome: Outcome) -> Result<u32, Errno> {
     }
 }
 
-/// Where something was found.
+/// The offset found.
 pub fn offset(outcome: Outcome) -> Result<i64, Errno> {
     match outcome {
         Ok(Given::Offset(offset)) => i64::try_from(offset).map_err(|_| Errno::EOVERFLOW),

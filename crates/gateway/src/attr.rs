@@ -1,11 +1,11 @@
-//! Attributes as the kernel wants them.
+//! Attributes in the kernel's form.
 //!
 //! ```text
 //!  FsNode: inode (mode, owner, times) ┐
-//!          head  (what is in it)      ┴─▶ FileAttr
+//!          head  (its contents)       ┴─▶ FileAttr
 //! ```
-//! An entry that comes or goes changes the directory's times by POSIX; here that is the head's
-//! time, so that a directory's time is the later one of both.
+//! By POSIX, adding or removing an entry changes the directory's times. Here that changes the
+//! head's time, so a directory's time is the later of both.
 
 use fuser::{FileAttr, FileType, INodeNo};
 use nacre_types::Ino;
@@ -13,12 +13,12 @@ use nacre_wire::fs::{FileKind, Stamp};
 use nacre_wire::msg::fs::FsNode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What `stat` calls the best size of reads and writes.
+/// The preferred I/O size reported by `stat`.
 const BLOCK: u32 = 4096;
-/// The unit that `stat` counts occupied space in.
+/// The unit of occupied space in `stat`.
 const SECTOR: u64 = 512;
 
-/// What kind the kernel takes it for.
+/// The kernel's type for a kind.
 pub fn file_type(kind: FileKind) -> FileType {
     match kind {
         FileKind::File {} => FileType::RegularFile,
@@ -31,7 +31,7 @@ pub fn file_type(kind: FileKind) -> FileType {
     }
 }
 
-/// A time for the kernel.
+/// Converts a time for the kernel.
 pub fn time(stamp: Stamp) -> SystemTime {
     let apart = Duration::from_nanos(stamp.0.unsigned_abs());
     if stamp.0 < 0 {
@@ -41,11 +41,11 @@ pub fn time(stamp: Stamp) -> SystemTime {
     }
 }
 
-/// A time that a request brought; those outside of a stamp's range become the nearest one.
+/// Converts a time from a request; times outside of a stamp's range become the nearest one.
 ///
-/// The kernel writes a time as seconds and nanoseconds *after* them: 1.2 s before 1970 is (-2, 800
-/// million). Our library takes both away from 1970 when the seconds are negative, which makes it
-/// 2.8 s before: that is undone here.
+/// The kernel writes a time as seconds plus nanoseconds *after* them: 1.2 s before 1970 is (-2, 800
+/// million). The library subtracts both from 1970 when the seconds are negative, which gives 2.8 s
+/// before 1970: that is corrected here.
 pub fn stamp(time: SystemTime) -> Stamp {
     const SECOND: i128 = 1_000_000_000;
     let parts = |apart: Duration| {
@@ -70,7 +70,7 @@ pub fn attr(node: &FsNode) -> FileAttr {
     let inode = &node.inode;
     let head = node.head.unwrap_or_default();
     let is_directory = inode.is_directory();
-    // The kernel's own 32 bits of it are kept as they came (`calls::make`).
+    // The kernel's own 32 bits are kept unchanged (`calls::make`).
     let device = inode.rare.as_ref().map_or(0, |rare| rare.device);
     FileAttr {
         ino: INodeNo(inode.ino.0),
@@ -107,13 +107,12 @@ pub fn attr(node: &FsNode) -> FileAttr {
     }
 }
 
-/// Names of a directory: its own, its `.`, and `..` of each directory in it.
+/// Link count of a directory: its name, its `.`, and the `..` of each subdirectory.
 fn links(directories: u64) -> u32 {
     u32::try_from(directories.saturating_add(2)).unwrap_or(u32::MAX)
 }
 
-/// What a listing says of `.` and `..`: their number, and that they are directories. The kernel
-/// takes no more from it.
+/// Attributes of `.` and `..` in a listing: the number and the kind. The kernel uses nothing else.
 pub fn dot(ino: Ino) -> FileAttr {
     let inode =
         nacre_wire::fs::Inode::new(ino, FileKind::Directory {}, 0, (0, 0), Stamp::default());
@@ -138,7 +137,7 @@ mod tests {
         }
     }
 
-    /// How the library makes a time of what the kernel wrote.
+    /// How the library converts the kernel's time.
     fn from_kernel(seconds: i64, nanos: u32) -> SystemTime {
         let apart = Duration::new(seconds.unsigned_abs(), nanos);
         if seconds < 0 {
@@ -216,7 +215,7 @@ mod tests {
     fn a_file_has_its_inodes_size_and_names() {
         let mut file = node(FileKind::File {});
         (file.inode.size, file.inode.links) = (513, 3);
-        // What is in no directory says nothing.
+        // A file has no head; it is ignored.
         file.head = Some(Head {
             mtime: Stamp(60),
             entries: 9,

@@ -1,25 +1,24 @@
-//! What the kernel says of the thread whose request this is, where the library passes on too
-//! little:
+//! What the kernel knows about the requesting thread, where the library passes on too little:
 //!
-//! * fuser 0.18 does not say of a lock whether it is of `fcntl` or of `flock` (`FUSE_LK_FLOCK`):
-//!   the thread is in one of these system calls, and `/proc/TID/syscall` says in which.
-//! * It refuses `FUSE_INTERRUPT`, so that the kernel sends none and waits for the reply: whether a
-//!   signal has come for the thread, `/proc/TID/status` says.
-//! * It does not take what the kernel says with a list of rights (`FUSE_SETXATTR_ACL_KILL_SGID`):
-//!   which groups the thread has, the same file says.
+//! * fuser 0.18 does not tell whether a lock is of `fcntl` or of `flock` (`FUSE_LK_FLOCK`): the
+//!   thread is in one of these system calls, and `/proc/TID/syscall` shows which.
+//! * It refuses `FUSE_INTERRUPT`, so the kernel sends none and waits for the reply:
+//!   `/proc/TID/status` shows whether the thread has a pending signal.
+//! * It drops a flag that comes with an access control list (`FUSE_SETXATTR_ACL_KILL_SGID`): the
+//!   same file shows the thread's groups.
 
 use fuser::Request;
 use std::fs;
 use std::time::Duration;
 
-/// How often, and after how long, to look again at a thread that has not gone to sleep.
+/// How often, and at which interval, to check a thread that has not gone to sleep.
 const LOOKS: u32 = 20;
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
 
 /// `flock`: x86-64, i386 and 32-bit ARM, the others.
 const FLOCK: [u32; 3] = [73, 143, 32];
 
-/// Whether a thread is in `flock`; `None`: this process may not see that.
+/// Whether a thread is in `flock`; `None`: this process cannot see that.
 pub fn is_in_flock(thread: u32) -> Option<bool> {
     for _ in 0..LOOKS {
         let text = fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?;
@@ -32,11 +31,11 @@ pub fn is_in_flock(thread: u32) -> Option<bool> {
     None
 }
 
-/// Whether a thread is to handle a signal, or has ended. Then its system call may end as
-/// interrupted; without a signal it must not: the kernel would show the program an error that does
-/// not exist.
+/// Whether a thread has a signal to handle, or has ended. Then its system call may end as
+/// interrupted; without a signal it must not: the kernel would pass an invalid error to the
+/// program.
 pub fn is_interrupted(thread: u32) -> bool {
-    // Zero: it is in another namespace.
+    // Zero: the thread is in another namespace.
     if thread == 0 {
         return false;
     }
@@ -50,7 +49,7 @@ fn has_signal(status: &str) -> Option<bool> {
     let field = |name| field(status, name);
     let signals = |name| u64::from_str_radix(field(name)?, 16).ok();
     let taken = !(signals("SigBlk")? | signals("SigIgn")?);
-    // What the whole process has got goes to its first thread, if that takes it.
+    // A signal for the whole process goes to its first thread, if that accepts it.
     let shared = if field("Pid")? == field("Tgid")? {
         signals("ShdPnd")?
     } else {
@@ -59,7 +58,7 @@ fn has_signal(status: &str) -> Option<bool> {
     Some((signals("SigPnd")? | shared) & taken != 0)
 }
 
-/// Who asks.
+/// The caller of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
     uid: u32,
@@ -68,7 +67,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// That of a request.
+    /// The caller of this request.
     pub fn of(request: &Request) -> Self {
         Self {
             uid: request.uid(),
@@ -76,14 +75,14 @@ impl Caller {
             thread: request.pid(),
         }
     }
-    /// Whether it is of a group, or may do as if it were with files that are run in its name
-    /// (`CAP_FSETID`). Of whom this process sees nothing else, its ids count.
+    /// Whether the caller is in a group, or may ignore that for set-id files (`CAP_FSETID`). If
+    /// this process sees nothing else of the caller, the ids decide.
     pub fn is_of(self, gid: u32) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/status", self.thread))
             .ok()
             .filter(|_| self.thread != 0);
         let may = status.as_deref().and_then(may_set_ids).unwrap_or(true);
-        // One with that right in a user namespace of its own is another user here.
+        // A caller with that capability in its own user namespace is an ordinary user here.
         self.gid == gid
             || (self.uid == 0 && may)
             || status

@@ -1,4 +1,4 @@
-//! Requests as calls, as far as they take thought.
+//! Converts requests into calls, where that is not trivial.
 
 use bytes::Bytes;
 use fuser::{Errno, OpenFlags, RenameFlags, TimeOrNow};
@@ -9,12 +9,12 @@ use nacre_wire::msg::fs::{FsCall, FsChanges, rename_flag};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
-/// The permissions in `st_mode`.
+/// The permission bits of `st_mode`.
 const PERMISSIONS: u32 = 0o7777;
-/// The kind in `st_mode`.
+/// The file type bits of `st_mode`.
 const KIND: u32 = 0o170_000;
 
-/// A name as it came.
+/// A name, unchanged.
 pub fn name(name: &OsStr) -> Name {
     Name::copy(name.as_bytes())
 }
@@ -24,10 +24,10 @@ fn permissions(mode: u32) -> u16 {
     u16::try_from(mode & PERMISSIONS).expect("twelve bits")
 }
 
-/// What `mknod` is to make.
+/// The kind that `mknod` must create.
 pub fn kind(mode: u32) -> Result<FileKind, Errno> {
     match mode & KIND {
-        // POSIX leaves it open what no kind is; Linux makes a file.
+        // POSIX does not define a missing type; Linux creates a regular file.
         0 | 0o100_000 => Ok(FileKind::File {}),
         0o010_000 => Ok(FileKind::Fifo {}),
         0o020_000 => Ok(FileKind::CharDevice {}),
@@ -37,26 +37,26 @@ pub fn kind(mode: u32) -> Result<FileKind, Errno> {
     }
 }
 
-/// What is to be made, beside its place.
+/// What to create, except its place.
 #[derive(Debug)]
 pub struct New {
-    /// What.
+    /// The kind.
     pub kind: FileKind,
     /// `st_mode`.
     pub mode: u32,
-    /// What the server takes off it, which knows whether the directory gives other rights. 0 in a
-    /// symbolic link's request.
+    /// The umask, applied by the server, which knows whether the directory has a default access
+    /// control list. 0 for symbolic links.
     pub umask: u32,
     /// Owner and group.
     pub owner: (u32, u32),
-    /// Of a symbolic link.
+    /// Target of a symbolic link.
     pub target: Bytes,
-    /// Of a device: the kernel's 32 bits, kept as they are.
+    /// Device number: the kernel's 32 bits, unchanged.
     pub device: u32,
 }
 
 impl New {
-    /// One without a target or a device's number.
+    /// An inode without a target or device number.
     pub fn plain(kind: FileKind, mode: u32, owner: (u32, u32)) -> Self {
         Self {
             kind,
@@ -68,9 +68,8 @@ impl New {
         }
     }
 
-    /// The call that makes it. It fails if the name is taken; that is right for `create` without
-    /// `O_EXCL`, too: see [`taken`].
-    /// `open`: it is also opened, for writing or not.
+    /// The call that creates it. It fails if the name exists; that is also right for `create`
+    /// without `O_EXCL`: see [`taken`]. `open`: also open it, for writing or not.
     pub fn call(self, dir: Ino, name: Name, open: Option<bool>) -> FsCall {
         let (uid, gid) = self.owner;
         FsCall::Make {
@@ -94,17 +93,17 @@ impl New {
 pub fn writes(flags: OpenFlags) -> bool {
     flags.acc_mode() != fuser::OpenAccMode::O_RDONLY
 }
-/// Whether all that is written through an open file goes to its end.
+/// Whether all writes through an open file go to its end.
 pub fn appends(flags: OpenFlags) -> bool {
     flags.0.cast_unsigned() & rustix::fs::OFlags::APPEND.bits() != 0
 }
 
 /// The error of a `create` that failed.
 ///
-/// The kernel asks for one if the name was not there a moment ago, and takes for granted that the
-/// file is new: it neither asks whether the caller may open it, nor truncates it. If another client
-/// made it in between, it must come again by the way of a file that is there: after `ESTALE` it
-/// looks the path up once more. Only `O_EXCL` wants to know.
+/// The kernel calls `create` if the name did not exist a moment ago, and assumes that the file is
+/// new: it neither checks whether the caller may open it, nor truncates it. If another client has
+/// created it in between, the kernel must open it as an existing file: after `ESTALE` it looks the
+/// path up again. Only `O_EXCL` needs the error.
 pub fn taken(why: Errno, flags: i32) -> Errno {
     let exclusive = flags.cast_unsigned() & rustix::fs::OFlags::EXCL.bits() != 0;
     if why == Errno::EEXIST && !exclusive {
@@ -114,7 +113,7 @@ pub fn taken(why: Errno, flags: i32) -> Errno {
     }
 }
 
-/// Bits of a rename that servers know.
+/// The rename flags that servers support.
 pub fn rename_flags(flags: RenameFlags) -> Result<u8, Errno> {
     let known = rename_flag::NO_REPLACE | rename_flag::EXCHANGE;
     u8::try_from(flags.bits())
@@ -123,17 +122,17 @@ pub fn rename_flags(flags: RenameFlags) -> Result<u8, Errno> {
         .ok_or(Errno::EINVAL)
 }
 
-/// What `fallocate` is to do.
+/// What `fallocate` must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocate {
-    /// The file becomes as large as the range's end, if it is not.
+    /// Extend the file to the range's end, if it is shorter.
     pub extend: bool,
-    /// The range becomes zeros.
+    /// Zero the range.
     pub zero: bool,
 }
 
-/// What a mode of `fallocate` says. Nothing is reserved: what keeps the size and makes no zeros
-/// does nothing.
+/// Interprets a mode of `fallocate`. Nothing is reserved: a mode that keeps the size and zeroes
+/// nothing has no effect.
 pub fn allocate(mode: i32) -> Result<Allocate, Errno> {
     const KEEP_SIZE: i32 = 1;
     const PUNCH_HOLE: i32 = 2;
@@ -149,7 +148,7 @@ pub fn allocate(mode: i32) -> Result<Allocate, Errno> {
     })
 }
 
-/// What `lseek` looks for.
+/// The call for `lseek`.
 pub fn seek(ino: Ino, offset: i64, whence: i32) -> Result<Ask, Errno> {
     const DATA: i32 = 3;
     const HOLE: i32 = 4;
@@ -164,16 +163,16 @@ pub fn seek(ino: Ino, offset: i64, whence: i32) -> Result<Ask, Errno> {
     }
 }
 
-/// What `setattr` may bring.
+/// The arguments of `setattr`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
     /// `st_mode`.
     pub mode: Option<u32>,
-    /// Owner.
+    /// Owner's user id.
     pub uid: Option<u32>,
-    /// Group.
+    /// Owner's group id.
     pub gid: Option<u32>,
-    /// Bytes.
+    /// Size in bytes.
     pub size: Option<u64>,
     /// Last read.
     pub atime: Option<TimeOrNow>,
@@ -182,7 +181,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// As a server wants it: what is now, its clock says.
+    /// The changes for the server; "now" is by the server's clock.
     pub fn changes(self) -> FsChanges {
         FsChanges {
             mode: self.mode.map(permissions),
@@ -216,7 +215,7 @@ mod tests {
         assert_eq!(kind(0o060_600), Ok(FileKind::BlockDevice {}));
         assert_eq!(kind(0o010_600), Ok(FileKind::Fifo {}));
         assert_eq!(kind(0o140_600), Ok(FileKind::Socket {}));
-        // Directories and links have requests of their own.
+        // Directories and links are created by other requests.
         assert_eq!(
             (kind(0o040_755), kind(0o120_777)),
             (Err(Errno::EINVAL), Err(Errno::EINVAL))

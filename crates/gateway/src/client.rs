@@ -1,4 +1,4 @@
-//! Whom requests are passed on to: a file system's client; in tests something smaller.
+//! The receiver of calls: a file system's client; in tests something simpler.
 
 use nacre_fs::{Ask, Outcome};
 use nacre_node::{FileSystem, Keeper};
@@ -9,18 +9,18 @@ use std::time::Duration;
 
 /// See the module head.
 pub trait Files: Send + Sync + 'static {
-    /// Begins a call, and has `answer` called at its end, on another thread or at once.
+    /// Begins a call; `answer` is called at its end, on another thread or at once.
     fn ask(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static);
-    /// The same for a call that the kernel did not make: it forgets what that changes.
+    /// The same for a call that the kernel did not make: the kernel's cache of what it changes is
+    /// dropped.
     fn ask_beside(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
         self.ask(ask, answer);
     }
-    /// For how long the kernel may show attributes that a call was just answered with, without
-    /// asking.
+    /// For how long the kernel may use attributes that a call has just returned, without asking.
     fn lend(&self, _: &FsNode) -> Duration {
         Duration::ZERO
     }
-    /// Who takes back what is lent.
+    /// Sets the keeper that revokes loans.
     fn keep_for(&self, _: Weak<dyn Keeper>) {}
 }
 
@@ -28,7 +28,7 @@ pub trait Files: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct MountClient {
     files: FileSystem,
-    /// It keeps attributes. Of two mounts of one client the first does.
+    /// Whether it lends attributes. With two mounts of one client, only the first one does.
     keeps: Arc<AtomicBool>,
 }
 impl From<FileSystem> for MountClient {

@@ -1,77 +1,77 @@
-//! What can go wrong with a mount, in sentences that say what to do.
+//! Errors of a mount, as sentences that say what to do.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why a file system is not mounted; or, at its end, what is not known to be safe.
+/// Why a file system is not mounted; or, at its end, what may not be safe.
 #[derive(Debug)]
 pub enum MountError {
-    /// The kernel has no FUSE, or does not show it here.
+    /// The kernel has no FUSE, or does not provide it here.
     NoDevice,
     /// The device may not be opened.
     DeviceDenied,
-    /// This process may not mount, and there is no program that mounts for users.
+    /// This process may not mount, and there is no helper that mounts for users.
     NotPermitted,
-    /// There is nothing to mount on.
+    /// The mount point does not exist.
     Missing {
-        /// Where.
+        /// The mount point.
         dir: PathBuf,
     },
-    /// What is there is no directory.
+    /// The mount point is not a directory.
     NotDirectory {
-        /// Where.
+        /// The mount point.
         dir: PathBuf,
     },
-    /// A mount is there whose process has ended.
+    /// There is a mount whose process has ended.
     Dead {
-        /// Where.
+        /// The mount point.
         dir: PathBuf,
     },
-    /// The directory cannot be looked at.
+    /// The directory cannot be read.
     Unusable {
-        /// Where.
+        /// The mount point.
         dir: PathBuf,
         /// Why.
         why: io::Error,
     },
     /// Users may not mount with `allow_other` here.
     OthersDenied,
-    /// The file system does not tell its root.
+    /// The file system does not return its root.
     NoRoot {
-        /// The error number of POSIX.
+        /// The POSIX error number.
         errno: u16,
     },
-    /// The kernel, or the program that mounts for users, refuses.
+    /// The kernel, or the helper that mounts for users, refuses.
     Refused {
-        /// Where.
+        /// The mount point.
         dir: PathBuf,
         /// Why.
         why: io::Error,
     },
-    /// Programs use the mount.
+    /// Programs are using the mount.
     Busy {
-        /// Where.
+        /// The mount point.
         dir: PathBuf,
     },
-    /// The mount does not go away.
+    /// Unmounting failed.
     NotUnmounted {
-        /// Where.
+        /// The mount point.
         dir: PathBuf,
         /// Why.
         why: String,
     },
-    /// Serving it ended by an error.
+    /// The session ended with an error.
     Ended {
         /// Why.
         why: io::Error,
     },
     /// It is unmounted, but the last changes are not known to be durable.
     NotSafe {
-        /// The error number of POSIX; `None`: no answer in time.
+        /// The POSIX error number; `None`: no answer in time.
         errno: Option<u16>,
-        /// How long it was waited for.
+        /// How long it waited.
         waited: Duration,
     },
 }
@@ -152,5 +152,5 @@ impl fmt::Display for MountError {
     }
 }
 
-/// Without sources: the sentences above say them.
+/// No sources: the sentences above include them.
 impl std::error::Error for MountError {}

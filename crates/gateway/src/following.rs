@@ -1,21 +1,23 @@
-//! The thread that answers the kernel runs where the program runs whose requests it answers.
+//! Moves the thread that answers the kernel to the processor of the program whose requests it
+//! answers.
 //!
 //! ```text
-//!  one request in 32 ─▶ its thread ─▶ looks where that runs ─▶ the same thread as last time: both
+//!  one request in 32 ─▶ its thread ─▶ checks its processor ─▶ the same thread as last time: both
 //!   (the thread that     (another      (/proc/TID/stat)          threads run there, and nowhere else
-//!    answers)             thread)                              another one: where the kernel wants
+//!    answers)             thread)                              another one: any processor
 //! ```
-//! A program waits for each of its requests, and the thread that answers for the next one. Where
-//! both have one processor, the kernel goes from one to the other and back. It puts them on two if
-//! it can, and then each of the four steps wakes a processor: in a virtual machine, where that
-//! leaves the machine, `stat` cost three times as much (61 and 21 µs of CPU), and took three times
-//! as long. Of several programs at a time none is followed: they would wait for each other.
+//! A program waits for each of its requests, and the answering thread waits for the next one. If
+//! both share a processor, the kernel switches between them. Otherwise it distributes them over two
+//! if it can, and then each of the four steps wakes a processor: in a virtual machine, where that
+//! leaves the guest, `stat` took three times as much CPU (61 instead of 21 µs) and three times as
+//! long. With several concurrent programs none is followed: they would wait for each other.
 //!
 //! Invariants:
-//! 1. The thread that answers looks at no program. One that starts another closes its files under a
-//!    lock of the kernel (`exec_update_lock`) that `/proc/TID/stat` takes too: the close waits for
-//!    the answer, and who should answer would wait for the close. A thread of its own may wait.
-//! 2. Neither thread runs on a processor on which the one that answers might not when it began.
+//! 1. The answering thread examines no program. A program that starts another closes its files
+//!    under a kernel lock (`exec_update_lock`) that `/proc/TID/stat` takes too: the close would
+//!    wait for the answer, and the answering thread for the close. A separate thread may wait.
+//! 2. Neither thread runs on a processor that was not allowed for the answering thread at the
+//!    beginning.
 
 use fuser::Request;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
@@ -25,19 +27,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, Thread};
 
-/// One request in so many is looked at: that costs some 10 µs.
+/// One request in this many is examined, which costs some 10 µs.
 const EVERY: u32 = 32;
 
 thread_local! {
     static FOLLOWING: RefCell<Following> = RefCell::new(Following::new());
 }
 
-/// A request has come to this thread.
+/// A request has arrived at this thread.
 pub fn follow(request: &Request) {
     FOLLOWING.with_borrow_mut(|following| following.came(request.pid()));
 }
 
-/// Where the thread that answers is to run.
+/// Where the answering thread must run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Place {
     #[default]
@@ -46,7 +48,7 @@ enum Place {
     On(usize),
 }
 
-/// Decides that.
+/// Decides the place.
 #[derive(Debug, Default)]
 struct Policy {
     last: Option<u32>,
@@ -54,8 +56,8 @@ struct Policy {
 }
 
 impl Policy {
-    /// A request was of this thread, which runs on that processor; where to run from now on, if
-    /// that is news.
+    /// A request came from this thread, which runs on that processor; returns the new place, if it
+    /// changes.
     fn saw(&mut self, thread: u32, processor: usize) -> Option<Place> {
         let is_same = self.last.replace(thread) == Some(thread);
         let place = if is_same {
@@ -67,16 +69,16 @@ impl Policy {
     }
 }
 
-/// What the thread that answers asks for: the thread of a request, [`NONE`] or [`END`].
+/// The answering thread's message: the thread of a request, [`NONE`] or [`END`].
 type Asked = Arc<AtomicU32>;
 const NONE: u32 = 0;
 const END: u32 = u32::MAX;
 
-/// Of the thread that answers.
+/// State of the answering thread.
 struct Following {
     requests: u32,
-    /// The thread that looks, unless there is none. Not a channel: who waits for one looks several
-    /// times whether something has come before it sleeps, and each time is a switch.
+    /// The scout thread, if there is one. Not a channel: a receiver checks several times before it
+    /// sleeps, and each check is a context switch.
     scout: Option<(Asked, Thread)>,
 }
 
@@ -93,7 +95,7 @@ impl Following {
     }
     fn came(&mut self, thread: u32) {
         self.requests += 1;
-        // Those of the kernel itself are of no thread.
+        // The kernel's own requests belong to no thread.
         if self.requests < EVERY || thread == NONE {
             return;
         }
@@ -102,7 +104,7 @@ impl Following {
     }
     fn ask(&self, what: u32) {
         if let Some((asked, scout)) = &self.scout
-            // If it has not taken the last one, it is awake, or waits for a program.
+            // If the scout has not taken the last message, it is awake, or waits for a program.
             && asked.swap(what, Ordering::Relaxed) == NONE
         {
             scout.unpark();
@@ -116,16 +118,16 @@ impl Drop for Following {
     }
 }
 
-/// Looks where programs run, and has the thread that answers run there.
+/// Finds where programs run, and moves the answering thread there.
 struct Scout {
     answering: Pid,
-    /// Where that may run.
+    /// The processors allowed for the answering thread.
     all: CpuSet,
     policy: Policy,
 }
 
 impl Scout {
-    /// For the thread that makes it; `None`: where that may run cannot be known.
+    /// For the calling thread; `None`: its allowed processors cannot be determined.
     fn of_this_thread() -> Option<Self> {
         Some(Self {
             answering: gettid(),
@@ -133,7 +135,7 @@ impl Scout {
             policy: Policy::default(),
         })
     }
-    /// Until the thread that answers ends, or cannot be moved.
+    /// Runs until the answering thread ends or cannot be moved.
     fn work(mut self, asked: &AtomicU32) {
         loop {
             let thread = asked.swap(NONE, Ordering::Relaxed);
@@ -154,8 +156,8 @@ impl Scout {
             }
         }
     }
-    /// Goes there, with the thread that answers, so that it wakes no other processor; whether that
-    /// was possible.
+    /// Moves there, together with the answering thread, so that it wakes no other processor;
+    /// returns whether that was possible.
     fn go(&self, place: Place) -> bool {
         let set = match place {
             Place::On(processor) if processor < CpuSet::MAX_CPU && self.all.is_set(processor) => {
@@ -171,8 +173,8 @@ impl Scout {
     }
 }
 
-/// The processor on which a thread ran last, by `/proc/TID/stat`: the 39th field; the second is a
-/// name that may have anything in it.
+/// The processor on which a thread ran last, from `/proc/TID/stat`: the 39th field; the second
+/// field is a name with arbitrary characters.
 fn processor(stat: &str) -> Option<usize> {
     let (_, from_third) = stat.rsplit_once(')')?;
     from_third.split_ascii_whitespace().nth(36)?.parse().ok()
@@ -206,7 +208,7 @@ mod tests {
         assert!(processor(&own).is_some_and(|processor| processor < CpuSet::MAX_CPU));
     }
 
-    /// On a thread of its own: it stays changed.
+    /// On a separate thread, because it stays changed.
     #[test]
     fn it_comes_back_from_where_it_went() {
         let is_right = thread::spawn(|| {
@@ -215,7 +217,7 @@ mod tests {
             let first = (0..CpuSet::MAX_CPU)
                 .find(|processor| all.is_set(*processor))
                 .expect("it runs");
-            // By another thread, as it is: that must not be what moves this one.
+            // By an unchanged thread: this thread must not move.
             let places = [
                 Place::On(first),
                 Place::On(CpuSet::MAX_CPU),

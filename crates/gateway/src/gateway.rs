@@ -1,6 +1,6 @@
-//! The kernel's requests: each becomes one call, and is replied to when that ends.
+//! The kernel's requests: each becomes one call, and is answered when that ends.
 //!
-//! `access` is never asked: the kernel checks rights itself (`default_permissions`).
+//! `access` never occurs: the kernel checks permissions itself (`default_permissions`).
 
 use crate::caller::Caller;
 use crate::calls::{self, Allocate, New, Wanted};
@@ -38,36 +38,36 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, SystemTime};
 
-/// How long the kernel may use a name without asking: not at all (`kept`).
+/// How long the kernel may use a name without asking: never (`kept`).
 const ENTRY_TTL: Duration = Duration::ZERO;
-/// A number is never given twice: an inode's generation says nothing.
+/// Inode numbers are never reused, so the generation is unused.
 const GENERATION: Generation = Generation(0);
-/// Nothing is kept per open directory.
+/// An open directory has no state.
 const HANDLE: FileHandle = FileHandle(0);
 
-/// Largest write in bytes, and what the kernel reads ahead at most.
+/// Largest write in bytes, and the kernel's maximum read-ahead.
 const IO_MAX: u32 = 1 << 20;
-/// Requests that no program waits for, such as reading ahead, in flight at once.
+/// Most background requests in flight, such as read-ahead.
 const BACKGROUND_MAX: u16 = 64;
 
 /// See the module head.
 pub struct Gateway<F> {
     files: F,
     kept: Arc<Kept>,
-    /// How much to ask a server for per page of a listing, by [`Form`]: what the last ones say
-    /// that a kernel takes.
+    /// How much to request per page of a listing, by [`Form`]: estimated from what the kernel used
+    /// of the last ones.
     asks: [Arc<AtomicU32>; 2],
     locks: Locks,
     set_ids: Arc<SetIds>,
     lazy: Arc<Lazy>,
-    /// How the kernel is to treat files that are opened.
+    /// The kernel's mode for open files.
     how: FopenFlags,
     /// Dropped with this: the holder of its other end learns that the session has ended.
     _ended: Sender<Infallible>,
 }
 
 impl<F: Files + Clone> Gateway<F> {
-    /// One for a session; `ended` is dropped with it.
+    /// Creates the gateway of a session; `ended` is dropped with it.
     pub fn new(files: F, kept: Arc<Kept>, ended: Sender<Infallible>) -> Self {
         let asks = [listing::ASK_FIRST; 2].map(|bytes| Arc::new(AtomicU32::new(bytes)));
         let (locks, set_ids, lazy) = (Locks::default(), Arc::default(), Arc::default());
@@ -116,8 +116,7 @@ impl<F: Files + Clone> Gateway<F> {
             Err(why) => reply.error(why),
         });
     }
-    /// What is in a directory changes without a word to those who keep its attributes: its server
-    /// is asked.
+    /// A directory's usage changes without invalidating cached attributes, so its server is asked.
     fn own_xattr(&self, ino: Ino, attr: DirAttr, size: u32, reply: ReplyXattr) {
         let files = self.files.clone();
         self.names(FsCall::Stat { ino }, move |outcome| {
@@ -134,7 +133,7 @@ impl<F: Files + Clone> Gateway<F> {
             }
         });
     }
-    /// Goes on once a write by this user has taken off what it takes off a file.
+    /// Continues once the bits that a write by this user must clear are cleared.
     fn before_write(
         &self,
         by: &Request,
@@ -177,7 +176,7 @@ impl<F: Files + Clone> Gateway<F> {
     }
 }
 
-/// The value of an attribute, or its size.
+/// Replies with an attribute's value, or its size.
 fn give(reply: ReplyXattr, given: Result<xattr::Given, Errno>) {
     match given {
         Ok(xattr::Given::Size(bytes)) => reply.size(bytes),
@@ -186,7 +185,7 @@ fn give(reply: ReplyXattr, given: Result<xattr::Given, Errno>) {
     }
 }
 
-/// A call that is given nothing has ended.
+/// Replies to a call without a result.
 fn finish(reply: ReplyEmpty, outcome: Outcome) {
     match answers::done(outcome) {
         Ok(()) => reply.ok(),
@@ -210,23 +209,24 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
-            // Cached data goes when a file's size or time turns out to be another.
+            // The kernel drops cached data when a file's size or time has changed.
             InitFlags::FUSE_AUTO_INVAL_DATA,
-            // It checks lists of rights, and asks for them again when it asks for attributes.
+            // The kernel checks access control lists, and reads them again when it reads
+            // attributes.
             InitFlags::FUSE_POSIX_ACL,
-            // Whether a mask counts depends on what the directory has.
+            // Whether the umask applies depends on the directory.
             InitFlags::FUSE_DONT_MASK,
-            // Else each kernel keeps locks for itself.
+            // Otherwise each kernel would manage locks on its own.
             InitFlags::FUSE_POSIX_LOCKS,
             InitFlags::FUSE_FLOCK_LOCKS,
         ];
         for flag in wanted {
-            // An older kernel does without.
+            // An older kernel works without it.
             let _ = config.add_capabilities(flag);
         }
-        // What another client writes is seen by each read only if the kernel keeps nothing: what
-        // may be kept is kept here. An older kernel can map no file then; it drops what it
-        // has of a file when that is opened, or has another size or time.
+        // Each read sees other clients' writes only if the kernel caches nothing: caching is done
+        // here. An older kernel cannot map files then; it drops cached data of a file when that is
+        // opened, or its size or time has changed.
         if config
             .add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP)
             .is_ok()
@@ -506,7 +506,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
     fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
         let files = self.files.clone();
         self.names(FsCall::Usage { ino: number(ino) }, move |outcome| {
-            // Of an inode that is gone meanwhile the file system can still be told.
+            // If the inode is removed meanwhile, the whole file system's usage is still reported.
             let quotas = answers::usage(outcome)
                 .map(|usage| usage.quotas)
                 .unwrap_or_default();
@@ -554,7 +554,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
                     offset: 0,
                     length: u64::MAX,
                 };
-                // What could not be written the program that wrote it is told, by `fsync`.
+                // Write errors are reported to the program that wrote, by `fsync`.
                 files.ask(all, move |_| reply.opened(handle, how));
             }
             Ok(()) => reply.opened(handle, how),
@@ -620,7 +620,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
                 Ok(node) => {
                     kept.looked_up(node.inode.ino);
                     set_ids.note(&node.inode);
-                    // The library has one time for the name and the attributes: the name's.
+                    // The library has one time for the name and the attributes: the name's is used.
                     reply.created(&ENTRY_TTL, &attr::attr(&node), GENERATION, handle, how);
                 }
                 Err(why) => reply.error(calls::taken(why, flags)),
@@ -669,10 +669,10 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
     ) {
         follow(by);
         let length = u32::try_from(data.len()).expect("the kernel writes at most IO_MAX at once");
-        // The library reads the next request into the same memory.
+        // The library reuses the memory for the next request.
         let data = Bytes::copy_from_slice(data);
         let ino = number(ino);
-        // Pages of a mapping go where they belong.
+        // Pages of a mapping are written at their offsets.
         let appends = calls::appends(flags) && !from.contains(WriteFlags::FUSE_WRITE_CACHE);
         let ask = if appends {
             Ask::Append { ino, data }
@@ -745,7 +745,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         });
     }
 
-    /// For data and holes only: the kernel knows all other places itself.
+    /// Only for data and holes: the kernel handles the other cases.
     fn lseek(
         &self,
         _: &Request,
@@ -766,7 +766,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         }
     }
 
-    /// Perhaps only the first part of it: its caller asks for the rest.
+    /// Possibly only the first part: the caller requests the rest.
     fn copy_file_range(
         &self,
         by: &Request,
@@ -797,8 +797,8 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         });
     }
 
-    /// `close` waits for nothing but the end of its process's locks, if there are any. It tells
-    /// what could not be written by then.
+    /// `close` only waits for releasing its process's locks, if there are any. It reports failed
+    /// writes known by then.
     fn flush(
         &self,
         by: &Request,
@@ -829,8 +829,8 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         );
     }
 
-    /// The client knows how far it has written. An owner is named if the file description had a
-    /// lock of `flock`.
+    /// The client knows how far it has written. An owner is given if the file description had a
+    /// `flock` lock.
     fn release(
         &self,
         _: &Request,
@@ -875,7 +875,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         pid: u32,
         reply: ReplyLock,
     ) {
-        // Only `fcntl` asks.
+        // Only `fcntl` asks this.
         let (ino, exclusive) = (number(ino), kind == locks::EXCLUSIVE);
         let lock = FsLock {
             ino,
@@ -900,7 +900,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         );
     }
 
-    /// `sleep`: waits until the lock is granted, or a signal comes for its thread.
+    /// `sleep`: wait until the lock is granted, or a signal arrives for its thread.
     fn setlk(
         &self,
         by: &Request,
@@ -918,7 +918,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         if kind == locks::UNLOCKED {
             let all = start == 0 && locks::last(end) == u64::MAX;
             let unlock = if all {
-                // Of either kind: no owner has both.
+                // Both kinds: no owner has both.
                 Ask::UnlockAll { ino, owner }
             } else {
                 let end = locks::last(end);
@@ -979,8 +979,8 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
         reply.ok();
     }
 
-    /// The kernel passes `sync` and `syncfs` on to no mount of this kind, and lets their callers go
-    /// at once: to synchronize the top is to synchronize all.
+    /// The kernel does not pass `sync` and `syncfs` on to mounts of this kind, and returns at once:
+    /// to synchronize the top directory is to synchronize everything.
     fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         let one = Some(number(ino)).filter(|ino| *ino != Ino::ROOT);
         self.empty(Ask::Sync { ino: one }, reply);
@@ -1045,7 +1045,7 @@ impl<F: Files + Clone> Filesystem for Gateway<F> {
                         &line.attr,
                         GENERATION,
                     );
-                    // The kernel takes `.` and `..` for nothing it was given.
+                    // The kernel does not count `.` and `..` as look-ups.
                     if !is_full && !listing::is_dots(line.name) {
                         kept.looked_up(number(line.attr.ino));
                     }

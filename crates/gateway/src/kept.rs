@@ -1,19 +1,20 @@
-//! What the kernel keeps: attributes, for as long as they are lent, and how they are taken back
+//! The kernel's cache: attributes for the duration of their loans, and how they are revoked
 //! (CEPH-12).
 //!
 //! ```text
-//!  reply with an inode ─▶ looked up once more ─▶ the kernel has it ── FORGET ─▶ so many times less
-//!  forget(inode) ─▶ FUSE_NOTIFY_INVAL_INODE ─▶ it has it: forgotten
-//!                                          └─▶ it has it not: none of its look-ups is left: forgotten
-//!                                                             some are: a reply is on its way: again
+//!  reply with an inode ─▶ one more look-up ─▶ the kernel has it ── FORGET ─▶ fewer look-ups
+//!  revoke(inode) ─▶ FUSE_NOTIFY_INVAL_INODE ─▶ the kernel has it: dropped
+//!                                          └─▶ it does not: no look-ups are left: dropped
+//!                                                           some are left: a reply is in flight: again
 //! ```
-//! An inode that the kernel has knows of the notice: a reply to a request from before it is not
-//! kept. One that a reply is about to make knows nothing; that is why look-ups are counted.
+//! For an inode that the kernel has, the notice also prevents caching of replies to earlier
+//! requests. For an inode that a reply is about to create it does not; that is why look-ups are
+//! counted.
 //!
-//! Names are not kept: taking one back waits for its directory's lock in the kernel, which a
-//! program may hold whose request waits for just that. (A notice without that lock,
-//! `FUSE_NOTIFY_INC_EPOCH`, takes mounts off directories below.) A notice about attributes waits
-//! for no lock that is held during a request.
+//! Names are not cached: revoking one waits for its directory's lock in the kernel, which may be
+//! held by a program whose request waits for exactly that. (A notice without that lock,
+//! `FUSE_NOTIFY_INC_EPOCH`, detaches mounts below.) A notice about attributes waits for no lock
+//! that is held during a request.
 
 use nacre_node::Keeper;
 use nacre_types::Ino;
@@ -22,11 +23,11 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// `FUSE_NOTIFY_INVAL_INODE`, in the place of an error.
+/// `FUSE_NOTIFY_INVAL_INODE`, sent in the error field.
 const INVAL_INODE: i32 = 2;
-/// As an offset: attributes only, no pages.
+/// Offset that means attributes only, no pages.
 const NO_PAGES: i64 = -1;
-/// Of the notice: the length of all, what it is, no request, the inode, an offset and a length.
+/// Length of the notice: total length, code, no request, inode, offset and length.
 const NOTICE_BYTES: u32 = 40;
 
 /// See the module head.
@@ -34,26 +35,26 @@ const NOTICE_BYTES: u32 = 40;
 pub struct Kept {
     /// The kernel's side of the mount.
     device: OnceLock<OwnedFd>,
-    /// How often replies have given inodes that were not forgotten since.
+    /// How often replies have returned each inode that was not forgotten since.
     lookups: Mutex<HashMap<Ino, u64>>,
 }
 
 impl Kept {
-    /// The mount is there.
+    /// The file system is mounted.
     ///
     /// # Errors
-    /// The system's, when there are too many open files.
+    /// The system's error when there are too many open files.
     pub fn mounted(&self, device: impl AsFd) -> std::io::Result<()> {
         let device = device.as_fd().try_clone_to_owned()?;
-        // It is mounted once.
+        // It is mounted only once.
         let _ = self.device.set(device);
         Ok(())
     }
-    /// An inode is about to be given to the kernel.
+    /// An inode is about to be returned to the kernel.
     pub fn looked_up(&self, ino: Ino) {
         *self.lock().entry(ino).or_default() += 1;
     }
-    /// The kernel has forgotten so many times that it was given it.
+    /// The kernel has forgotten this many look-ups.
     pub fn forgotten(&self, ino: Ino, times: u64) {
         let mut lookups = self.lock();
         if let Some(left) = lookups.get_mut(&ino) {
@@ -75,13 +76,13 @@ impl Keeper for Kept {
         };
         match rustix::io::write(device, &notice(ino)) {
             Err(Errno::NOENT) => !self.lock().contains_key(&ino),
-            // There is no mount any more, or it has forgotten.
+            // There is no mount any more, or the kernel has forgotten the inode.
             _ => true,
         }
     }
 }
 
-/// The notice that an inode's attributes are other ones.
+/// The notice that an inode's attributes have changed.
 fn notice(ino: Ino) -> Vec<u8> {
     let mut notice = Vec::with_capacity(NOTICE_BYTES as usize);
     notice.extend_from_slice(&NOTICE_BYTES.to_ne_bytes());

@@ -1,5 +1,5 @@
-//! The kernel of this machine on a file system in memory: the server's own evaluation of requests,
-//! without a cluster. It needs the right to mount; where that is missing, it says so and passes.
+//! This machine's kernel with an in-memory file system: the server's own evaluation of requests,
+//! without a cluster. Requires permission to mount; without it, the test says so and passes.
 
 use crate::client::Files;
 use crate::error::MountError;
@@ -25,9 +25,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 const RANK: Rank = Rank(0);
-/// What the cluster has room for, in bytes.
+/// Free space in bytes.
 const ROOM: u64 = 3 << 30;
-/// What one call copies, in bytes.
+/// Most bytes copied by one call.
 const COPIED: u64 = 9 << 20;
 const LAYOUT: Layout = Layout {
     pool: PoolId(2),
@@ -43,7 +43,7 @@ struct State {
     opens: BTreeMap<Ino, u32>,
     data: BTreeMap<Ino, Vec<u8>>,
     locks: Locks,
-    /// What was synchronized, in order; `None`: all.
+    /// What was synchronized, in order; `None`: everything.
     synced: Vec<Option<Ino>>,
     waits: BTreeMap<Granted, Answer>,
 }
@@ -132,11 +132,11 @@ impl State {
         let all: Vec<u8> = (offset..size.min(offset + u64::from(length)))
             .map(byte)
             .collect();
-        // In pieces, as objects give them.
+        // In pieces, like objects return it.
         all.chunks(1000).map(Bytes::copy_from_slice).collect()
     }
 
-    /// Zeros are holes.
+    /// Zeros count as holes.
     fn seek(&self, ino: Ino, offset: u64, hole: bool) -> Outcome {
         let size = self.tree.inode(ino).map_or(0, |inode| inode.size);
         let data = self.data.get(&ino).map_or(&[][..], Vec::as_slice);
@@ -170,12 +170,12 @@ impl State {
     }
 }
 
-/// A client of it: what is shared, and which client it is.
+/// A client: the shared state, and the client's id.
 #[derive(Clone)]
 struct Memory(Arc<Mutex<State>>, ClientId);
 
 impl State {
-    /// Locks, and what is answered at once; `None`: what waits.
+    /// Executes a lock request and returns what is answered at once; `None`: it waits.
     fn lock(&mut self, client: ClientId, ask: &Ask, answer: Answer) {
         let mut granted = Vec::new();
         let all = (0, u64::MAX);
@@ -225,7 +225,7 @@ impl State {
 impl Files for Memory {
     fn ask(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
         let (state, client) = (Arc::clone(&self.0), self.1);
-        // From another thread, as a client's.
+        // From another thread, like a client's answer.
         std::thread::spawn(move || {
             let outcome = {
                 let mut state = state.lock().expect("no panic");
@@ -269,7 +269,7 @@ impl Files for Memory {
                         };
                         state.names(&wrote).map(|_| Given::Done)
                     }
-                    // In parts, as a client does it.
+                    // In parts, like a client.
                     Ask::Copy {
                         from,
                         offset,
@@ -303,7 +303,7 @@ impl Files for Memory {
     }
 }
 
-/// A mount on a folder of its own, unless this machine does not let us.
+/// A mount on a directory of its own, unless this machine does not allow it.
 fn mounted(name: &str) -> Option<(Mounted<Memory>, Memory, PathBuf)> {
     mounted_as(
         name,
@@ -381,7 +381,7 @@ fn files_are_made_read_renamed_and_removed() {
         300_000
     );
 
-    // Open without a name.
+    // Opened without a name.
     let mut open = fs::File::options()
         .read(true)
         .write(true)
@@ -568,11 +568,11 @@ fn zeros_holes_and_copies_go_through_the_kernel() {
             && data[1001..] == [0; 12_000]
     );
 
-    // Objects are of 4 MiB.
+    // Objects have 4 MiB.
     let large: Vec<u8> = (0..21_000_000_u32).map(|n| (n % 251) as u8).collect();
     file.write_all_at(&large, 0).expect("written");
     let (mut from, mut to, mut calls) = (100, 100, 0);
-    // What was read of it before is not shown any more.
+    // Data read from it before is not shown any more.
     assert_eq!(fs::read(dir.join("g")).expect("read").len(), 13_001);
     while copy_file_range(&file, Some(&mut from), &copy, Some(&mut to), 1 << 30).expect("copied")
         > 0
@@ -588,8 +588,8 @@ fn zeros_holes_and_copies_go_through_the_kernel() {
     end(mounted, &dir);
 }
 
-/// The library knows no such request (fuser 0.18): the kernel says so to programs, which take a
-/// name of their own then.
+/// The library does not support this request (fuser 0.18): the kernel reports that to programs,
+/// which then use a temporary name.
 #[test]
 fn a_file_without_a_name_cannot_be_made_through_the_kernel() {
     use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -603,7 +603,7 @@ fn a_file_without_a_name_cannot_be_made_through_the_kernel() {
     end(mounted, &dir);
 }
 
-/// Rights in Linux' form: tag, rights, id.
+/// An access control list in Linux' format: tag, permissions, id.
 fn list_of_rights(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0];
     for (tag, rights, id) in entries {
@@ -613,8 +613,8 @@ fn list_of_rights(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     bytes
 }
 
-/// The kernel lets in whom a list lets in, also when another mount has changed it; what is made
-/// gets what its directory gives.
+/// The kernel admits users according to the list, also when another mount has changed it; new
+/// inodes inherit from their directory.
 #[test]
 fn lists_of_rights_are_kept_and_followed() {
     use rustix::fs::{XattrFlags, getxattr, setxattr};
@@ -688,7 +688,7 @@ fn lists_of_rights_are_kept_and_followed() {
     [&dir, &other_dir]
         .into_iter()
         .for_each(|dir| follows(dir, &[], true));
-    // By the other mount: the mask is taken away, and given back.
+    // By the other mount: the mask is removed and restored.
     for (bits, expected) in [(0o600, false), (0o640, true)] {
         fs::set_permissions(other_dir.join("d/f"), fs::Permissions::from_mode(bits)).expect("set");
         [&dir, &other_dir]
@@ -706,7 +706,7 @@ fn lists_of_rights_are_kept_and_followed() {
         (get(dir.join("d/f"), access), shown()),
         (Err(rustix::io::Errno::NODATA), 0o670)
     );
-    // What is no list, or not for a file.
+    // Not a valid list, or not valid for a file.
     let bad = list_of_rights(&[(1, 6, NO), (2, 4, USER), (4, 0, NO), (32, 0, NO)]);
     assert_eq!(
         set(dir.join("d/f"), access, &bad),
@@ -716,7 +716,7 @@ fn lists_of_rights_are_kept_and_followed() {
         set(dir.join("d/f"), default, &named(4, 4, 7)),
         Err(rustix::io::Errno::ACCESS)
     );
-    // The directory gives rights, whatever the mask of this process is.
+    // The directory's list applies, whatever this process's umask is.
     let given = list_of_rights(&[
         (1, 7, NO),
         (2, 6, USER),
@@ -745,7 +745,7 @@ fn lists_of_rights_are_kept_and_followed() {
     end(second, &other_dir);
 }
 
-/// Through pages and buffers, while they are removed, too.
+/// Through pages and buffers, also while they are removed.
 #[test]
 fn a_thousand_names_are_listed_each_once() {
     let Some((mounted, _, dir)) = mounted("listing") else {
@@ -777,13 +777,13 @@ fn a_thousand_names_are_listed_each_once() {
     end(mounted, &dir);
 }
 
-/// The kernel leaves it to the file system, where it keeps no data: a program that was written by a
-/// user who may write it ran as its owner afterwards.
+/// The kernel leaves this to the file system if it caches no data: a program written by a user with
+/// write permission kept running as its owner.
 #[test]
 fn a_write_by_others_than_root_takes_set_id_bits_off() {
     use rustix::process::{Gid, Uid};
     let memory = Memory(Arc::new(Mutex::new(State::new())), ClientId(1));
-    // Root may say so; others who may not need no such test.
+    // Only root may set this; other users do not need this test.
     let options = MountOptions {
         allow_other: true,
         ..MountOptions::of("files")
@@ -827,11 +827,11 @@ fn a_write_by_others_than_root_takes_set_id_bits_off() {
     end(mounted, &dir);
 }
 
-/// A program that starts another closes its files under a lock of the kernel that `/proc/TID/stat`
-/// takes, too, and waits for each close. The thread that answers read that file, one request in 32,
-/// to run where the program runs: once in some two hundred starts it waited for the program, the
-/// program for it, and everything else on the mount for both, for good. (`show mounts` stood still
-/// after a fault, since then it starts programs; three changes of the servers were suspected.)
+/// A program that starts another closes its files under a kernel lock that `/proc/TID/stat` takes,
+/// too, and waits for each close. The answering thread used to read that file, for one request in
+/// 32, to run where the program runs: once in some two hundred starts it waited for the program,
+/// the program for it, and everything else on the mount for both, for good. (`show mounts` hung
+/// after a fault, because it starts programs then; three changes of the servers were suspected.)
 #[test]
 fn programs_that_start_others_have_their_files_closed() {
     let Some((mounted, _, dir)) = mounted("starts") else {
@@ -840,7 +840,7 @@ fn programs_that_start_others_have_their_files_closed() {
     let (done, ended) = std::sync::mpsc::channel();
     let place = dir.clone();
     let starts = std::thread::spawn(move || {
-        // The other program gets none of them: all are closed as it begins.
+        // The other program inherits none of them: all are closed when it starts.
         let files: Vec<fs::File> = (0..8)
             .map(|nr| fs::File::create_new(place.join(format!("f{nr}"))).expect("made"))
             .collect();
@@ -868,8 +868,8 @@ fn programs_that_start_others_have_their_files_closed() {
     end(mounted, &dir);
 }
 
-/// `sync` and `syncfs` came back at once, and what they were to make safe was lost when the mount
-/// was killed: the kernel does not pass them on, and the document said that they wait.
+/// `sync` and `syncfs` returned at once, and data that they were to make safe was lost when the
+/// mount was killed: the kernel does not pass them on, and the document said that they wait.
 #[test]
 fn all_is_synchronized_by_way_of_the_top() {
     let Some((mounted, memory, dir)) = mounted("sync") else {
@@ -889,7 +889,7 @@ fn all_is_synchronized_by_way_of_the_top() {
     end(mounted, &dir);
 }
 
-/// What stays on the folder after an unmount from outside is not ours.
+/// What is mounted on the directory after an external unmount is not ours.
 #[test]
 fn unmounting_from_outside_ends_it_and_touches_nothing_else() {
     let Some((mounted, _, dir)) = mounted("outside") else {
@@ -913,7 +913,7 @@ fn unmounting_from_outside_ends_it_and_touches_nothing_else() {
     fs::remove_dir(&dir).expect("nothing is mounted there");
 }
 
-/// A program of the machine's that locks; the test says so and passes where there is none.
+/// A program of this machine that locks; without it the test says so and passes.
 fn flock_program(path: &Path, args: &[&str], then: &str) -> Option<std::process::Child> {
     let mut program = std::process::Command::new("flock");
     program.args(args).arg(path).args(["-c", then]);
@@ -946,7 +946,7 @@ fn locks_of_one_mount_are_seen_by_another() {
         flock(&there, FlockOperation::NonBlockingLockExclusive),
         Err(again)
     );
-    // A lock of `fcntl` is another thing.
+    // A lock of `fcntl` is independent.
     rustix::fs::fcntl_lock(&there, FlockOperation::NonBlockingLockExclusive).expect("locked");
     assert_eq!(
         rustix::fs::fcntl_lock(&file, FlockOperation::NonBlockingLockShared),
@@ -955,7 +955,7 @@ fn locks_of_one_mount_are_seen_by_another() {
     drop(fs::File::open(other_dir.join("f")).expect("opened"));
     rustix::fs::fcntl_lock(&file, FlockOperation::NonBlockingLockShared)
         .expect("a close has unlocked it");
-    // Waits: one is granted, one is killed and leaves nothing.
+    // Two waits: one is granted, the other one is killed and leaves nothing.
     let path = other_dir.join("f");
     if let (Some(mut waits), Some(mut killed)) = (
         flock_program(&path, &["-x"], "exit 7"),
@@ -973,7 +973,7 @@ fn locks_of_one_mount_are_seen_by_another() {
         assert_eq!(waits.wait().expect("it has the lock now").code(), Some(7));
         assert!(memory.0.lock().expect("no panic").waits.is_empty());
     }
-    // The kernel says that its file is closed after a program has ended.
+    // The kernel reports the closing of its file after a program has ended.
     let begun = std::time::Instant::now();
     while let Err(why) = flock(&there, FlockOperation::NonBlockingLockExclusive) {
         assert!(

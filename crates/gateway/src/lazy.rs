@@ -1,11 +1,11 @@
-//! Files that programs have asked to be kept and written later though others write them, too:
-//! `O_LAZY`, which a program asks for by Ceph's `ioctl` on a file that it has open (CEPH-11).
+//! Files with lazy I/O: `O_LAZY`, which a program requests with Ceph's `ioctl` on an open file
+//! (CEPH-11).
 //!
 //! ```text
-//!  open ─▶ a handle of its own ─ioctl─▶ lazy ─ release ─▶ not any more, then closed
+//!  open ─▶ a handle of its own ─ioctl─▶ lazy ─ release ─▶ no longer lazy, then closed
 //! ```
-//! The kernel has no call for what follows: `fsync` propagates, and opening the file once more
-//! synchronizes it, for all who have it open in this mount.
+//! The kernel has no calls for the rest: `fsync` propagates, and reopening the file synchronizes
+//! it, for all programs that have it open in this mount.
 
 use fuser::FileHandle;
 use nacre_types::Ino;
@@ -20,7 +20,7 @@ pub const LAZYIO: u32 = 0x9704;
 #[derive(Debug, Default)]
 pub struct Lazy {
     last: AtomicU64,
-    /// By their handles.
+    /// Lazy opens by handle.
     opens: Mutex<BTreeMap<u64, Ino>>,
 }
 
@@ -29,15 +29,15 @@ impl Lazy {
     pub fn handle(&self) -> FileHandle {
         FileHandle(self.last.fetch_add(1, Ordering::Relaxed) + 1)
     }
-    /// It is lazy from now on; whether it was not.
+    /// Makes it lazy; returns whether it was not.
     pub fn begin(&self, handle: FileHandle, ino: Ino) -> bool {
         self.opens().insert(handle.0, ino).is_none()
     }
-    /// It is closed, or could not become lazy; whether it was lazy.
+    /// It is closed, or could not become lazy; returns whether it was lazy.
     pub fn end(&self, handle: FileHandle) -> bool {
         self.opens().remove(&handle.0).is_some()
     }
-    /// Whether a file is open lazily.
+    /// Whether a file has a lazy open.
     pub fn has(&self, ino: Ino) -> bool {
         self.opens().values().any(|lazy| *lazy == ino)
     }

@@ -1,32 +1,33 @@
-//! Ways in from outside: a file system of Nacre, mounted by the kernel (FUSE; ADR 0006).
+//! External access: a Nacre file system mounted by the kernel (FUSE; ADR 0006).
 //!
 //! ```text
 //!  programs ─▶ kernel ─/dev/fuse─▶ gateway ──Ask──▶ FileSystem (node) ─▶ servers, objects
 //!                     ◀──reply───          ◀─Outcome─
 //!             one thread reads requests    the client's thread replies
 //! ```
-//! * [`mount()`], [`Mounted`]: from a folder to an unmounted folder; [`MountOptions`],
+//! * [`mount()`], [`Mounted`]: from a directory to an unmounted directory; [`MountOptions`],
 //!   [`MountError`];
-//! * [`check`], [`may_mount`]: whether that can be; [`unmount`]: for mounts of other processes;
-//! * [`table`]: what is mounted;
-//! * `gateway`: one method per request, each one call; it decides nothing;
-//! * `calls`: a request as a call; `answers`: what came of it; `attr`, `listing`, `xattr`, `room`:
-//!   what of them takes thought;
-//! * `client`: whom requests are passed on to; `kept`: attributes that the kernel keeps;
+//! * [`check`], [`may_mount`]: whether mounting is possible; [`unmount`]: for mounts of other
+//!   processes;
+//! * [`table`]: the mounted file systems;
+//! * `gateway`: one method per request, each making one call; it decides nothing;
+//! * `calls`: a request as a call; `answers`: its result; `attr`, `listing`, `xattr`, `room`: the
+//!   non-trivial conversions;
+//! * `client`: the receiver of calls; `kept`: attributes that the kernel caches;
 //! * `locks`: owners of locks and threads that wait for one; `caller`: what the library does not
-//!   say of a thread;
-//! * `following`: on which processor requests are read.
+//!   tell about a thread;
+//! * `following`: the processor on which requests are read.
 //!
 //! Invariants:
-//! 1. A request's thread waits for nothing: every request that asks the cluster is replied to from
-//!    the call's end. (Before an owner's first lock of a whole file it looks at the thread that
-//!    asks: a millisecond at most.)
-//! 2. A node of the kernel is an inode's number. The gateway keeps of it how often the kernel was
-//!    given it; of owners of locks that they may have some.
-//! 3. Names the kernel may not use again without asking (`gateway::ENTRY_TTL`); attributes for as
-//!    long as they are lent, and until they are taken back (`kept`).
+//! 1. A request's thread waits for nothing: every request that needs the cluster is answered when
+//!    its call ends. (Before an owner's first lock of a whole file it examines the requesting
+//!    thread: a millisecond at most.)
+//! 2. A node of the kernel is an inode's number. The gateway only stores how often the kernel was
+//!    given it, and which owners may have locks.
+//! 3. The kernel may not use names again without asking (`gateway::ENTRY_TTL`), and attributes only
+//!    for the duration of their loans, until they are revoked (`kept`).
 //!
-//! A host crate: it has threads and looks at the machine.
+//! A host crate: it has threads and examines the machine.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,

@@ -1,20 +1,21 @@
-//! A page of a listing, as the kernel wants it.
+//! A page of a listing in the kernel's form.
 //!
 //! ```text
 //!  offset   0 ─▶ .   1 ─▶ ..   2 ─▶ the first names   h ─▶ names with larger hashes than h
 //!
-//!  server's page    a b │ c c c │ d …      c c c: names of one hash, which it never takes apart
+//!  server's page    a b │ c c c │ d …      c c c: names with equal hashes, which it never splits
 //!  kernel's buffer  a b │ c c c │          offsets: h(a) h(b) │ h(c)-1 h(c)-1 h(c) │
 //! ```
-//! Nothing is kept between two pages: an entry's offset says what follows it. Names of one hash
-//! share theirs, so:
+//! No state is kept between two pages: an entry's offset determines what follows it. Names with
+//! equal hashes share their offset, so:
 //!
-//! 1. A group of such names begins a page if it may not fit behind what is there already.
-//! 2. All but its last have the offset *before* the group: a reader that stops within it gets all
-//!    of it again, and loses none. One that cannot hold a group at all would read it for ever.
-//! 3. Of a group that is larger than the smallest buffer of a kernel those names are shown that
-//!    fit; the others when these are gone. With 63 bits this happens to names that were made for it
-//!    only, in the maker's own directory.
+//! 1. A group of such names begins a page if it may not fit after what is there already.
+//! 2. All of the group except the last have the offset *before* the group: a reader that stops
+//!    within it gets all of it again, and loses none. A reader that cannot hold a group at all
+//!    would read it for ever.
+//! 3. For a group larger than a kernel's smallest buffer, only the names that fit are shown; the
+//!    others appear when these are removed. With 63 bits this only happens with names chosen for
+//!    it, in their creator's own directory.
 
 use crate::attr;
 use fuser::FileAttr;
@@ -22,31 +23,29 @@ use nacre_types::Ino;
 use nacre_wire::fs::name_hash;
 use nacre_wire::msg::fs::{FS_LIST_MAX, FsCall, FsListed};
 
-/// A kernel's buffer for a page has at least so many bytes. How many it has our library does not
-/// say.
+/// Minimum size of a kernel's buffer for a page. The library does not tell the actual size.
 const BUFFER_MIN: usize = 4096;
-/// First question to a server, in bytes of its page.
+/// Size of the first page requested from a server, in bytes.
 pub const ASK_FIRST: u32 = 8 << 10;
-/// The offset behind `..`.
+/// The offset after `..`.
 const DOTS: u64 = 2;
-/// Hashes of names are below this (`name_hash`).
+/// End of the range of hashes (`name_hash`).
 const HASH_END: u64 = 1 << 63;
-/// What a directory's parent is called in its listing: it is not known here, and the kernel does
-/// not look at it.
+/// The inode number of `..` in a listing: it is not known here, and the kernel does not use it.
 const NO_INO: Ino = Ino(u32::MAX as u64);
 
-/// What an entry takes of the kernel's buffer beside its name.
+/// The size of an entry in the kernel's buffer besides its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Names, numbers and kinds.
     Plain,
-    /// With all attributes, as a look-up gives them.
+    /// With all attributes, like a look-up.
     Plus,
 }
 
 impl Form {
-    /// Bytes of an entry: `fuse_dirent` or `fuse_direntplus`, the name, and zeros up to a multiple
-    /// of eight.
+    /// Size of an entry: `fuse_dirent` or `fuse_direntplus`, the name, and padding to a multiple of
+    /// eight.
     fn bytes(self, name: &[u8]) -> usize {
         let fixed = match self {
             Self::Plain => 24,
@@ -61,18 +60,18 @@ impl Form {
 pub struct Line<'a> {
     /// Its name.
     pub name: &'a [u8],
-    /// Where the page behind it begins.
+    /// Where the following page begins.
     pub offset: u64,
-    /// What it stands for.
+    /// Attributes of its inode.
     pub attr: FileAttr,
 }
 
-/// Whether a line is a directory's own, or its parent's.
+/// Whether a line is `.` or `..`.
 pub fn is_dots(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 
-/// The question for what follows an offset; `None`: nothing does.
+/// The call for what follows an offset; `None`: nothing does.
 pub fn call(dir: Ino, offset: u64, bytes_max: u32) -> Option<FsCall> {
     let after = if offset > DOTS { offset } else { 0 };
     (after < HASH_END - 1).then_some(FsCall::List {
@@ -82,20 +81,19 @@ pub fn call(dir: Ino, offset: u64, bytes_max: u32) -> Option<FsCall> {
     })
 }
 
-/// How many entries of the server's page went into the kernel's.
+/// How many entries of the server's page fit into the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filled {
-    /// So many.
+    /// Entries used.
     pub taken: usize,
-    /// Of so many.
+    /// Entries in the server's page.
     pub of: usize,
-    /// The server has no more.
+    /// Whether the server has no more.
     pub end: bool,
 }
 
 impl Filled {
-    /// How much to ask a server for next time, if it was so much this time: somewhat more than a
-    /// kernel takes.
+    /// How much to request next time, given this time's size: somewhat more than the kernel uses.
     pub fn next_ask(self, asked: u32) -> u32 {
         let next = if self.taken < self.of {
             let share = u64::from(asked) * (self.taken as u64 + 1) / self.of as u64;
@@ -111,7 +109,7 @@ impl Filled {
     }
 }
 
-/// Puts a page together, line by line, until `add` says that its line did not fit any more.
+/// Builds a page line by line, until `add` reports that a line did not fit.
 pub fn fill(
     dir: Ino,
     offset: u64,

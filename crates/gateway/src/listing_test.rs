@@ -1,5 +1,5 @@
-//! Tests of [`super`]. Names of one hash are not to be found by trying: entries are put together
-//! here whose names have the hash they have, and groups are made of one name twice.
+//! Tests of [`super`]. Names with equal hashes cannot be found by trying: entries are built here
+//! with given hashes, and groups consist of one name twice.
 
 use super::*;
 use nacre_types::Name;
@@ -27,8 +27,8 @@ fn names(count: u64) -> Vec<FsListed> {
     all
 }
 
-/// A kernel that reads a directory through a buffer of so many bytes from a server with pages of so
-/// many entries: the numbers of what it sees, in order.
+/// A kernel that reads a directory through a buffer of this size from a server with pages of this
+/// many entries: returns the numbers that it sees, in order.
 fn read(entries: &[FsListed], form: Form, buffer: usize, page: usize) -> Vec<u64> {
     let (mut offset, mut seen) = (0, Vec::new());
     for _round in 0..10_000 {
@@ -96,7 +96,7 @@ fn every_name_is_seen_once_through_buffers_and_pages_of_any_size() {
     }
 }
 
-/// A group is never taken apart by a kernel's buffer, wherever in the listing it is.
+/// A kernel's buffer never splits a group, wherever it is in the listing.
 #[test]
 fn names_of_one_hash_stay_together() {
     for at in 0..60 {
@@ -125,7 +125,7 @@ fn names_of_one_hash_stay_together() {
     }
 }
 
-/// A reader with a buffer of its own may stop within a group: what it asks for next begins with the
+/// A reader with a buffer of its own may stop within a group: its next request begins with the
 /// group.
 #[test]
 fn who_stops_within_a_group_gets_it_again() {
@@ -140,7 +140,7 @@ fn who_stops_within_a_group_gets_it_again() {
     assert_eq!(offsets[1..3], [hash - 1, hash]);
 }
 
-/// Names made to have one hash must not keep a reader for ever.
+/// Names constructed to have equal hashes must not make a reader loop for ever.
 #[test]
 fn a_group_larger_than_a_buffer_ends() {
     let mut entries = names(3);

@@ -1,10 +1,10 @@
-//! Locks: which owners may hold some, and which threads wait for one.
+//! Locks: owners that may hold some, and threads that wait for one.
 //!
-//! An owner is a number of the kernel's: of a process (`fcntl`), whose locks go when it closes the
-//! file (`flush`), or of an open file description (`flock`), whose lock goes with it (`release`).
-//! Those without locks cost nothing there.
+//! An owner is a number of the kernel's: for a process (`fcntl`), whose locks are released when it
+//! closes the file (`flush`), or for an open file description (`flock`), whose lock is released
+//! with it (`release`). Owners without locks cost nothing then.
 //!
-//! A wait ends with `EINTR` when a signal comes for its thread: looked at every [`LOOK`], while
+//! A wait ends with `EINTR` when its thread gets a signal: threads are checked every [`LOOK`] while
 //! there are waits.
 
 use crate::caller;
@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// How often threads that wait are looked at.
+/// How often waiting threads are checked.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Linux' names of what is wanted (`F_RDLCK`, `F_WRLCK`, `F_UNLCK`).
+/// Linux' lock types (`F_RDLCK`, `F_WRLCK`, `F_UNLCK`).
 pub const SHARED: i32 = 0;
 /// The same.
 pub const EXCLUSIVE: i32 = 1;
@@ -30,12 +30,12 @@ const END: u64 = i64::MAX.cast_unsigned();
 
 #[derive(Debug, Default)]
 struct State {
-    /// Owners that may hold locks of a file, and whether these are of `flock`.
+    /// Owners that may hold locks of a file, and whether with `flock`.
     owners: BTreeMap<(Ino, u64), bool>,
     /// Threads that wait for a lock.
     waits: BTreeMap<u64, u32>,
     next_wait: u64,
-    /// A thread looks at them.
+    /// Whether a thread checks them.
     watched: bool,
 }
 
@@ -50,8 +50,8 @@ impl Locks {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// What a thread wants to lock. `flock` is always of the whole file; where the kernel does not
-    /// say what it is, such a lock is taken for one of `fcntl`.
+    /// The lock that a thread requests. `flock` always covers the whole file; if the kind cannot be
+    /// determined, such a lock counts as `fcntl`.
     pub fn lock(
         &self,
         ino: Ino,
@@ -74,19 +74,19 @@ impl Locks {
             exclusive,
         }
     }
-    /// An owner asks for this lock, or has it.
+    /// An owner requests this lock, or has it.
     pub fn note(&self, lock: &FsLock) {
         self.state()
             .owners
             .insert((lock.ino, lock.owner), lock.flock);
     }
-    /// An owner closes a file: whether it may hold locks of it.
+    /// An owner closes a file: returns whether it may hold locks of it.
     pub fn take(&self, ino: Ino, owner: u64) -> bool {
         let mut state = self.state();
         !state.owners.is_empty() && state.owners.remove(&(ino, owner)).is_some()
     }
 
-    /// A thread is about to wait for a lock: the number of the wait.
+    /// A thread is about to wait for a lock: returns the wait's number.
     pub fn begin_wait<F: Files + Clone>(&self, files: &F, thread: u32) -> u64 {
         let mut state = self.state();
         state.next_wait += 1;
@@ -95,7 +95,7 @@ impl Locks {
         if !state.watched {
             let (locks, files) = (self.clone(), files.clone());
             let watch = move || while locks.look(&files) {};
-            // Without it signals wait for the lock.
+            // Without this thread, signals wait for the lock.
             state.watched = std::thread::Builder::new()
                 .name("nacre-waits".to_owned())
                 .spawn(watch)
@@ -107,7 +107,7 @@ impl Locks {
     pub fn end_wait(&self, wait: u64) {
         self.state().waits.remove(&wait);
     }
-    /// Ends the waits of threads that are to handle a signal; whether there may be more.
+    /// Ends the waits of threads with a signal to handle; returns whether there may be more waits.
     fn look<F: Files>(&self, files: &F) -> bool {
         std::thread::sleep(LOOK);
         let waits: Vec<(u64, u32)> = {
@@ -123,18 +123,18 @@ impl Locks {
             .iter()
             .filter(|(_, thread)| caller::is_interrupted(*thread))
         {
-            // Its end is the call's: it may have the lock by now.
+            // The call itself ends the wait: it may have the lock by now.
             files.ask(Ask::CancelLock { wait: *wait }, |_| {});
         }
         !waits.is_empty()
     }
 }
 
-/// The last byte, as servers name it.
+/// The last byte in the servers' form.
 pub fn last(end: u64) -> u64 {
     if end >= END { u64::MAX } else { end }
 }
-/// A range as the kernel names it.
+/// A range in the kernel's form.
 pub fn shown(lock: &FsLock) -> (u64, u64) {
     (lock.start.min(END), lock.end.min(END))
 }

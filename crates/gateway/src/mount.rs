@@ -1,10 +1,10 @@
-//! From a folder to a mounted file system, and back.
+//! Mounts a file system on a directory, and unmounts it.
 //!
 //! ```text
-//!  check ─▶ mount ─▶ Mounted ──unmount, or from outside──▶ the session ends ──finish──▶ all changes are safe
+//!  check ─▶ mount ─▶ Mounted ──unmount, or externally──▶ the session ends ──finish──▶ all changes are safe
 //! ```
-//! The session's thread ends when the kernel lets go of the mount: at once, or, when files are
-//! still open, once the last of them is closed.
+//! The session's thread ends when the kernel releases the mount: at once, or, if files are still
+//! open, when the last of them is closed.
 
 use crate::client::{Files, MountClient};
 use crate::error::MountError;
@@ -27,25 +27,25 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How long the cluster may take to tell the root, and to make the last changes safe.
+/// How long the cluster may take to return the root, and to make the last changes safe.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// A mounted file system. Dropping it unmounts it, without waiting for changes to be safe.
 pub struct Mounted<F: Files = MountClient> {
     dir: PathBuf,
     files: F,
-    /// Its other end goes with the session.
+    /// Its other end is dropped with the session.
     ended: Receiver<Infallible>,
-    /// Never dropped: the library would unmount what is on the folder then, even if this was
-    /// unmounted long ago and it is something else.
+    /// Never dropped: dropping would unmount what is on the directory, even if this file system was
+    /// unmounted long ago and something else is mounted there.
     session: ManuallyDrop<BackgroundSession>,
     finished: bool,
 }
 
-/// Whether a folder can be mounted on: its whole path.
+/// Checks whether a directory can be mounted on; returns its absolute path.
 ///
 /// # Errors
-/// [`MountError`]: the folder, or the machine, is not as it has to be.
+/// [`MountError`]: the directory or the machine does not allow it.
 pub fn check(dir: &Path) -> Result<PathBuf, MountError> {
     let unusable = |why: std::io::Error| match (why.kind(), why.raw_os_error()) {
         (ErrorKind::NotFound, _) => MountError::Missing {
@@ -69,7 +69,7 @@ pub fn check(dir: &Path) -> Result<PathBuf, MountError> {
             dir: dir.to_owned(),
         });
     }
-    // Attributes of a mount whose process has ended the kernel may still have; opening it fails.
+    // The kernel may still have attributes of a mount whose process has ended; opening it fails.
     if let Err(dead @ MountError::Dead { .. }) = std::fs::read_dir(dir).map_err(unusable) {
         return Err(dead);
     }
@@ -77,17 +77,16 @@ pub fn check(dir: &Path) -> Result<PathBuf, MountError> {
     may_mount().map(|()| whole)
 }
 
-/// How a mount is taken off its directory.
+/// How a mount is unmounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmount {
     /// Only if no program uses it.
     Unused,
-    /// In any case: what programs have open they may go on using as long as the mount's process
-    /// serves it.
+    /// Always: programs may continue to use open files while the mount's process serves it.
     Detach,
 }
 
-/// Takes what is mounted off a directory. That it is not mounted any more is no error.
+/// Unmounts a directory. It is no error if nothing is mounted.
 ///
 /// # Errors
 /// [`MountError::Busy`], [`MountError::NotUnmounted`].
@@ -109,7 +108,7 @@ pub fn unmount(dir: &Path, how: Unmount) -> Result<(), MountError> {
     }
 }
 
-/// Only root may unmount; others have a program that does it for them.
+/// Only root may unmount; other users have a helper program for it.
 fn unmount_for_user(dir: &Path, how: Unmount) -> Result<(), MountError> {
     let mut why = "neither fusermount3 nor fusermount is installed".to_owned();
     for program in HELPERS {
@@ -142,7 +141,7 @@ fn unmount_for_user(dir: &Path, how: Unmount) -> Result<(), MountError> {
     }
 }
 
-/// Mounts a file system. It serves when this returns.
+/// Mounts a file system. It is being served when this returns.
 ///
 /// # Errors
 /// [`MountError`]; nothing is mounted then.
@@ -150,14 +149,14 @@ pub fn mount(files: FileSystem, dir: &Path, options: &MountOptions) -> Result<Mo
     mount_files(MountClient::from(files), dir, options)
 }
 
-/// The same for whatever answers.
+/// The same for any receiver of calls.
 pub(crate) fn mount_files<F: Files + Clone>(
     files: F,
     dir: &Path,
     options: &MountOptions,
 ) -> Result<Mounted<F>, MountError> {
     let dir = check(dir)?;
-    // A mount that cannot show its root helps no one.
+    // A mount that cannot show its root is useless.
     match call(&files, Ask::Names(FsCall::Stat { ino: Ino::ROOT })) {
         Some(Ok(_)) => {}
         Some(Err(errno)) => return Err(MountError::NoRoot { errno }),
@@ -169,7 +168,7 @@ pub(crate) fn mount_files<F: Files + Clone>(
     }
     let (sender, ended) = mpsc::channel();
     let kept = Arc::new(Kept::default());
-    // The session has it: attributes are lent as long as that lasts.
+    // The session owns it: attributes are lent as long as the session lasts.
     let keeper: Weak<Kept> = Arc::downgrade(&kept);
     files.keep_for(keeper);
     let gateway = Gateway::new(files.clone(), Arc::clone(&kept), sender);
@@ -195,7 +194,7 @@ pub(crate) fn mount_files<F: Files + Clone>(
 
 const TIMED_OUT: rustix::io::Errno = rustix::io::Errno::TIMEDOUT;
 
-/// A call, and its end within [`ANSWER_MAX`].
+/// Makes a call, and waits for its end within [`ANSWER_MAX`].
 fn call<F: Files>(files: &F, ask: Ask) -> Option<Outcome> {
     let (sender, receiver) = mpsc::channel();
     files.ask(ask, move |outcome| drop(sender.send(outcome)));
@@ -203,23 +202,23 @@ fn call<F: Files>(files: &F, ask: Ask) -> Option<Outcome> {
 }
 
 impl<F: Files> Mounted<F> {
-    /// The folder's whole path.
+    /// The directory's absolute path.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Waits so long at most until the kernel has let go of it; whether it has.
+    /// Waits at most `max` until the kernel has released it; returns whether it has.
     #[must_use]
     pub fn wait_for(&self, max: Duration) -> bool {
         !matches!(self.ended.recv_timeout(max), Err(RecvTimeoutError::Timeout))
     }
 
-    /// Takes the mount off its folder, whether files are open or not. Those can be used until they
-    /// are closed, or until this process ends.
+    /// Unmounts it, whether files are open or not. Open files can be used until they are closed, or
+    /// until this process ends.
     ///
     /// # Errors
-    /// It may not be taken off.
+    /// Unmounting is not allowed.
     pub fn unmount(&self) -> Result<(), MountError> {
         if self.wait_for(Duration::ZERO) {
             return Ok(());
@@ -230,17 +229,17 @@ impl<F: Files> Mounted<F> {
         }
     }
 
-    /// Waits until it is unmounted, and all that was changed is safe.
+    /// Waits until it is unmounted, and all changes are safe.
     ///
     /// # Errors
     /// As [`Self::finish`].
     pub fn wait(self) -> Result<(), MountError> {
-        // It ends by the other end's being dropped only.
+        // It only ends when the other end is dropped.
         let _ = self.ended.recv();
         self.finish()
     }
 
-    /// After the end, or instead of waiting for it: all that was changed becomes safe.
+    /// After the end, or instead of waiting for it: makes all changes safe.
     ///
     /// # Errors
     /// [`MountError::Ended`]: the session broke; [`MountError::NotSafe`].
@@ -252,7 +251,7 @@ impl<F: Files> Mounted<F> {
             Ok(())
         };
         if served.is_err() {
-            // The kernel knows nothing of it: what is left is a mount without a process.
+            // The kernel does not know that it ended: what is left is a mount without a process.
             let _ =
                 rustix::mount::unmount(&self.dir, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
         }
@@ -271,7 +270,7 @@ impl<F: Files> Mounted<F> {
 
     /// How the session's thread ended.
     fn result(&mut self) -> Result<(), MountError> {
-        // The thread can be joined only by value, and the session never leaves its place.
+        // The thread can only be joined by value, and the session is never moved.
         let guard = std::mem::replace(&mut self.session.guard, std::thread::spawn(|| Ok(())));
         match guard.join() {
             Ok(Err(why)) if !is_end(&why) => Err(MountError::Ended { why }),
@@ -283,9 +282,9 @@ impl<F: Files> Mounted<F> {
     }
 }
 
-/// Whether the session ended by an unmount, though reading the kernel's next request failed: so it
-/// says if it unmounts while it hands one over, and the next read would say that there is no mount
-/// any more.
+/// Whether the session ended by an unmount, although reading the kernel's next request failed: the
+/// kernel returns this error if it unmounts while it hands a request over, and the next read would
+/// report that there is no mount any more.
 fn is_end(why: &std::io::Error) -> bool {
     why.kind() == ErrorKind::ConnectionAborted
 }
@@ -303,9 +302,9 @@ mod tests {
     use super::*;
     use rustix::io::Errno;
 
-    /// Files were closed just before an unmount, and the kernel was telling of it: its read said
-    /// that the connection was aborted, and the mount's process that the last changes may be
-    /// lost (in 21 of 25 unpackings of an archive).
+    /// Files were closed just before an unmount, and the kernel was sending that: its read failed
+    /// with "connection aborted", and the mount's process reported that the last changes may be
+    /// lost (in 21 of 25 times after unpacking an archive).
     #[test]
     fn an_unmount_while_the_kernel_hands_over_a_request_is_no_fault() {
         assert!(is_end(&Errno::CONNABORTED.into()));

@@ -1,21 +1,21 @@
-//! What a mount may be told.
+//! Mount options.
 
 use crate::table::SOURCE;
 use fuser::{Config, MountOption, SessionACL};
 use std::fmt;
 
-/// How a file system is mounted. Rights are always checked by the kernel.
+/// How a file system is mounted. The kernel always checks permissions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountOptions {
-    /// What the table of mounts calls the file system.
+    /// The file system's name in the table of mounts.
     pub fsname: String,
-    /// Users other than the one that mounts it may use it, by the rights of its files.
+    /// Users other than the one that mounts it may use it, according to its files' permissions.
     pub allow_other: bool,
     /// Nothing may be changed.
     pub read_only: bool,
 }
 
-/// A mount option that there is not.
+/// An unknown mount option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownOption(String);
 
@@ -32,7 +32,7 @@ impl fmt::Display for UnknownOption {
 impl std::error::Error for UnknownOption {}
 
 impl MountOptions {
-    /// Those of a file system of that name.
+    /// The options of a file system with that name.
     #[must_use]
     pub fn of(file_system: &str) -> Self {
         Self {
@@ -41,10 +41,10 @@ impl MountOptions {
         }
     }
 
-    /// Takes what follows `-o`: options between commas. The last word counts.
+    /// Parses the argument of `-o`: options separated by commas. Later ones override earlier ones.
     ///
     /// # Errors
-    /// One of them is none.
+    /// One of them is unknown.
     pub fn take(&mut self, text: &str) -> Result<(), UnknownOption> {
         for option in text
             .split(',')
@@ -65,7 +65,7 @@ impl MountOptions {
     /// The same for the library.
     pub(crate) fn config(&self) -> Config {
         let mut config = Config::default();
-        // The program that mounts for users takes commas for ends of options.
+        // The mount helper treats commas as separators.
         let fsname = self.fsname.replace([',', '\\'], "_");
         config.mount_options = vec![
             MountOption::FSName(fsname),
@@ -82,7 +82,7 @@ impl MountOptions {
         } else {
             SessionACL::Owner
         };
-        // One thread passes on 114,000 to 152,000 requests/s; more threads were slower.
+        // One thread handles 114,000 to 152,000 requests/s; more threads were slower.
         config.n_threads = Some(1);
         config
     }

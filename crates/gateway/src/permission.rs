@@ -1,21 +1,21 @@
-//! Whether this process may mount at all.
+//! Checks whether this process may mount at all.
 //!
-//! The right to mount is the capability `CAP_SYS_ADMIN`; users without it have `fusermount3` do it,
-//! which has.
+//! Mounting needs the capability `CAP_SYS_ADMIN`; for users without it the helper `fusermount3`,
+//! which has it, mounts.
 
 use crate::error::MountError;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// What the kernel shows FUSE as.
+/// The kernel's FUSE device.
 const DEVICE: &str = "/dev/fuse";
-/// What mounts and unmounts for users.
+/// Programs that mount and unmount for users.
 pub const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
 /// The number of `CAP_SYS_ADMIN`.
 const SYS_ADMIN: u32 = 21;
 
-/// Looks at the device, the process's capabilities, and for the program that mounts for users.
+/// Checks the device and the process's capabilities, and looks for a mount helper.
 ///
 /// # Errors
 /// [`MountError::NoDevice`], [`MountError::DeviceDenied`], [`MountError::NotPermitted`].
@@ -29,10 +29,10 @@ pub fn may_mount() -> Result<(), MountError> {
     }
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let has = |set: &str| has_capability(&status, set, SYS_ADMIN);
-    // The helper gets what the bounding set leaves it, also when a user starts it.
+    // The helper gets what the bounding set allows, also when a user starts it.
     let by_helper =
         has("CapBnd:").unwrap_or(true) && HELPERS.iter().any(|helper| is_installed(helper));
-    // What cannot be read forbids nothing: the kernel will say.
+    // If it cannot be read, it is assumed: the kernel will decide.
     if has("CapEff:").unwrap_or(true) || by_helper {
         Ok(())
     } else {
@@ -40,7 +40,7 @@ pub fn may_mount() -> Result<(), MountError> {
     }
 }
 
-/// Whether a set of `/proc/PID/status` has a capability; `None`: it is not said.
+/// Whether a set in `/proc/PID/status` has a capability; `None`: the set is missing.
 fn has_capability(status: &str, set: &str, capability: u32) -> Option<bool> {
     let line = status.lines().find_map(|line| line.strip_prefix(set))?;
     let bits = u64::from_str_radix(line.trim(), 16).ok()?;

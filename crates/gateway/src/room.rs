@@ -1,5 +1,5 @@
-//! What `statfs` says: how large a file system is, and how much of it is free: what the cluster has
-//! room for. Below a quota, that is the quota: of several, the one of which the least is left, but
+//! The answer to `statfs`: the size of a file system, and how much is free according to the
+//! cluster. Below a quota, the quota is reported: of several, the one with the least left, but
 //! never more than the cluster has.
 
 use nacre_types::Ino;
@@ -7,10 +7,11 @@ use nacre_wire::fs::{FsQuota, QuotaKind};
 
 /// Block size of `statfs`.
 pub const BLOCK: u32 = 4096;
-/// What is free where the cluster does not say it: programs that look before they write go on.
+/// Assumed free space if the cluster does not report it: programs that check before they write
+/// continue.
 const UNKNOWN_BYTES: u64 = 1 << 40;
 
-/// Blocks and files, all in all and free.
+/// Blocks and files, total and free.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Room {
     pub blocks: u64,
@@ -20,7 +21,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Of bytes and files of it all, the quotas above, and what the cluster has room for.
+    /// From the used bytes and files, the quotas that apply, and the cluster's free space.
     pub fn of((bytes, files): (u64, u64), quotas: &[FsQuota], free: Option<u64>) -> Self {
         let there = free.unwrap_or(UNKNOWN_BYTES);
         let block = u64::from(BLOCK);
@@ -31,14 +32,14 @@ impl Room {
                 .min_by_key(|quota| quota.left())
         };
         let (blocks, free) = match least(QuotaKind::Bytes {}) {
-            // A file of a byte fits as long as a byte is left.
+            // A file of one byte fits as long as a byte is left.
             Some(quota) => (
                 quota.max.div_ceil(block),
                 quota.left().min(there).div_ceil(block),
             ),
             None => (bytes.div_ceil(block) + there / block, there / block),
         };
-        // As many files as a rank has numbers for.
+        // As many files as a rank has inode numbers.
         let numbers = Ino::SERIAL_END.max(files);
         let (files, files_free) = match least(QuotaKind::Files {}) {
             Some(quota) => (quota.max, quota.left()),

@@ -1,10 +1,11 @@
-//! Files with set-user-id or set-group-id bits that the kernel knows: who writes one without being
-//! root takes the bits off it (POSIX `write`).
+//! Files with set-user-id or set-group-id bits known to the kernel: a write by anyone but root
+//! clears the bits (POSIX `write`).
 //!
-//! The kernel leaves that to us where it keeps no data itself. It asks for no attributes for that,
-//! so what it was told of them is noted: a write to any other file costs nothing.
+//! The kernel leaves that to the file system if it caches no data. It does not read attributes for
+//! it, so what it was told about them is recorded: writes to other files cost nothing.
 //!
-//! Invariant: a file that the kernel was told has such bits is noted until it is told otherwise.
+//! Invariant: a file reported to the kernel with such bits stays recorded until it is reported
+//! without them.
 
 use nacre_types::Ino;
 use nacre_wire::fs::Inode;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 const S_ISUID: u16 = 0o4000;
-/// Without it set-group-id means something else: records are locked for others.
+/// Without this bit, set-group-id has another meaning: mandatory locking.
 const S_IXGRP: u16 = 0o010;
 
 /// See the module head.
@@ -25,7 +26,7 @@ pub struct SetIds {
 }
 
 impl SetIds {
-    /// The kernel is told this.
+    /// Records what the kernel is told.
     pub fn note(&self, inode: &Inode) {
         let has = without(inode).is_some();
         if has || self.count.load(Ordering::SeqCst) > 0 {
@@ -38,7 +39,7 @@ impl SetIds {
             self.count.store(inos.len(), Ordering::SeqCst);
         }
     }
-    /// Whether a write of this user may have to take bits off this file.
+    /// Whether a write by this user may have to clear bits of this file.
     pub fn concern(&self, ino: Ino, uid: u32) -> bool {
         uid != 0
             && self.count.load(Ordering::SeqCst) > 0
@@ -50,7 +51,7 @@ impl SetIds {
     }
 }
 
-/// The mode that a file has after a write, if that is another one.
+/// The mode of a file after a write, if it changes.
 pub fn without(inode: &Inode) -> Option<u16> {
     let group = if inode.mode & S_IXGRP != 0 {
         S_ISGID

@@ -1,4 +1,4 @@
-//! The kernel's table of mounts. Reading it asks nothing of a file system, so it never waits for
+//! The kernel's table of mounts. Reading it does not involve a file system, so it never waits for
 //! one that hangs.
 
 use std::ffi::OsString;
@@ -6,34 +6,34 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 const TABLE: &str = "/proc/self/mountinfo";
-/// What the table calls mounts of Nacre that `fusermount3` made; those that root made itself are
-/// just `fuse`.
+/// The types of Nacre's mounts in the table: those made by `fusermount3`, and those made by root,
+/// which are just `fuse`.
 const KINDS: [&str; 2] = ["fuse.nacre", "fuse"];
-/// What a mount of Nacre calls itself, unless it was given another name.
+/// Prefix of the source of a Nacre mount, unless it was given another name.
 pub(crate) const SOURCE: &str = "nacre:";
 
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
-    /// Major and minor number, between them a colon: no two mounted file systems have the same.
+    /// Major and minor number, separated by a colon: unique for each mounted file system.
     pub device: String,
-    /// Where it is mounted.
+    /// The mount point.
     pub dir: PathBuf,
     /// The file system's type, such as `ext4`.
     pub kind: String,
-    /// What is mounted, as it calls itself.
+    /// The source, as named by the file system.
     pub source: String,
 }
 
 impl MountEntry {
-    /// Whether it is a file system of Nacre. One that was given another name is not known as such.
+    /// Whether it is a Nacre file system. A mount with another name is not recognised.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         KINDS.contains(&&*self.kind) && self.source.starts_with(SOURCE)
     }
 }
 
-/// All mounts that this process sees; of several at one place the topmost comes last.
+/// All mounts visible to this process; for several at one path the topmost comes last.
 #[must_use]
 pub fn mounts() -> Vec<MountEntry> {
     let text = std::fs::read(TABLE).unwrap_or_default();
@@ -42,7 +42,7 @@ pub fn mounts() -> Vec<MountEntry> {
         .collect()
 }
 
-/// What is mounted at a path, which is absolute and without symbolic links.
+/// The mount at an absolute path without symbolic links.
 #[must_use]
 pub fn mount_at(dir: &Path) -> Option<MountEntry> {
     mounts().into_iter().rfind(|entry| entry.dir == dir)
@@ -53,7 +53,7 @@ fn entry(line: &[u8]) -> Option<MountEntry> {
     let mut words = line.split(|byte| *byte == b' ');
     let device = words.nth(2)?;
     let dir = words.nth(1)?;
-    // A varying number of optional fields ends with a dash.
+    // A variable number of optional fields ends with a dash.
     let mut rest = words.skip_while(|word| *word != b"-").skip(1);
     let text = |word: &[u8]| String::from_utf8_lossy(&unescape(word)).into_owned();
     let (kind, source) = (text(rest.next()?), text(rest.next()?));
@@ -65,8 +65,8 @@ fn entry(line: &[u8]) -> Option<MountEntry> {
     })
 }
 
-/// A word as the table and records of mounts have it: what would end the word is `\` and three
-/// octal digits.
+/// Escapes a word for the table and for records of mounts: separators become `\` and three octal
+/// digits.
 #[must_use]
 pub fn escape(word: &[u8]) -> String {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'\\';

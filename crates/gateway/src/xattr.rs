@@ -1,4 +1,4 @@
-//! Extended attributes: which names there are, and how a caller learns how large they are.
+//! Extended attributes: valid names, and how callers learn sizes.
 
 use crate::answers::Usage;
 use bytes::Bytes;
@@ -9,22 +9,22 @@ use nacre_wire::fs::inode::{ACL_ACCESS, ACL_DEFAULT};
 use nacre_wire::fs::quota::DirAttr;
 use nacre_wire::msg::fs::FsNode;
 
-/// A caller of `setxattr` wants it to be new.
+/// Flag of `setxattr`: the attribute must not exist.
 const CREATE: i32 = 1;
-/// A caller of `setxattr` wants it to be there.
+/// Flag of `setxattr`: the attribute must exist.
 const REPLACE: i32 = 2;
 
-/// What a caller gets.
+/// The result for a caller.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Given {
-    /// How many bytes there are: it has brought no buffer.
+    /// The size: the caller has passed no buffer.
     Size(u32),
-    /// All of them.
+    /// The data.
     Data(Bytes),
 }
 
-/// Whether a name may be used: of what the kernel calls its own (`system.`), the lists of rights;
-/// of ours, which the kernel hands on as any, those of directories.
+/// Whether a name may be used: of the kernel's own names (`system.`) only access control lists; of
+/// Nacre's own names, which the kernel passes on like any other, only those of directories.
 pub fn check(name: &[u8]) -> Result<(), Errno> {
     let allowed: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     let is_rights = [ACL_ACCESS, ACL_DEFAULT].contains(&name);
@@ -38,7 +38,7 @@ pub fn check(name: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Whether it is to be new (`Some(true)`) or there already (`Some(false)`).
+/// Whether it must not exist (`Some(true)`) or must exist (`Some(false)`).
 pub fn fresh(flags: i32) -> Result<Option<bool>, Errno> {
     match flags {
         0 => Ok(None),
@@ -48,7 +48,7 @@ pub fn fresh(flags: i32) -> Result<Option<bool>, Errno> {
     }
 }
 
-/// One attribute's value, for a buffer of so many bytes.
+/// One attribute's value, for a buffer of this size.
 pub fn get(node: &FsNode, name: &Name, room: u32) -> Result<Given, Errno> {
     let value = node
         .inode
@@ -58,8 +58,8 @@ pub fn get(node: &FsNode, name: &Name, room: u32) -> Result<Given, Errno> {
     give(value.ok_or(Errno::ENODATA)?.clone(), room)
 }
 
-/// Whether this user may set an attribute, or remove it, as far as only its name says: quotas are
-/// root's, or who owns a directory could raise the one that was given to it.
+/// Whether this user may set or remove an attribute, as far as the name decides: only root may set
+/// quotas, otherwise a directory's owner could raise its quota.
 pub fn check_owner(name: &[u8], uid: u32) -> Result<(), Errno> {
     if DirAttr::parse(name).is_some() && uid != 0 {
         Err(Errno::EPERM)
@@ -68,7 +68,7 @@ pub fn check_owner(name: &[u8], uid: u32) -> Result<(), Errno> {
     }
 }
 
-/// What a directory's attribute of our own is, for a buffer of so many bytes.
+/// The value of one of a directory's Nacre attributes, for a buffer of this size.
 pub fn get_own(ino: Ino, attr: DirAttr, usage: &Usage, room: u32) -> Result<Given, Errno> {
     let value = match attr {
         DirAttr::Bytes => Some(usage.bytes),
@@ -82,7 +82,7 @@ pub fn get_own(ino: Ino, attr: DirAttr, usage: &Usage, room: u32) -> Result<Give
     give(value.ok_or(Errno::ENODATA)?.to_string().into(), room)
 }
 
-/// All names, each with a zero behind it, for a buffer of so many bytes.
+/// All names, each terminated by a zero byte, for a buffer of this size.
 pub fn list(node: &FsNode, room: u32) -> Result<Given, Errno> {
     let mut names = Vec::new();
     for name in node.inode.rare.iter().flat_map(|rare| rare.xattrs.keys()) {

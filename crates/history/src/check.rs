@@ -1,35 +1,37 @@
 //! Linearizability of one register's operations.
 //!
-//! The search keeps the operations' calls and returns in a list by time. It takes an operation
-//! whose call comes before the first return, applies it if the register allows, and goes on without
-//! it; when none fits, it takes the last choice back. Visited pairs of (operations taken,
-//! register's value) are not tried again. A read or a failed compare-and-set that may happen is
-//! taken at once, and nothing else is tried. Operations of unknown outcome never return and need
-//! not be taken; of those that would do the same the first is taken first, or there were as many
-//! states as subsets of them. For the same reason all values are one that nobody read or compared
-//! with, and one of unknown outcome is taken only if the operation taken after it could not happen
-//! without it: an order in which it could is still one when it is taken later or not at all.
+//! The search keeps the calls and returns of the operations in a list ordered by time. It removes
+//! an operation whose call comes before the first return, applies it if the register allows, and
+//! continues without it. When no operation fits, it undoes the last choice. Visited pairs of (set
+//! of operations taken, value of the register) are not tried again.
+//!
+//! A read or a failed compare-and-set that may happen is taken at once, and nothing else is tried.
+//! Operations of unknown outcome never return and need not be taken. Of several such operations
+//! with the same effect, the first is taken first; otherwise there would be as many states as
+//! subsets of them. For the same reason all values that were never read or compared are treated as
+//! one value. An operation of unknown outcome is taken only if the next one could not happen
+//! without it: otherwise an order with it later, or without it, exists too.
 
 use crate::record::{Kind, Outcome, Record};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// States of one register that are looked at: some hundred bytes each at most. A history of the
-/// simulator takes some thousands.
+/// Maximum number of states visited for one register, some hundred bytes each at most. A history of
+/// the simulator takes some thousands.
 pub const STATES_MAX: usize = 1_000_000;
 
-/// A register whose operations have no order that explains them.
+/// A register whose operations cannot be explained by any order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which register.
+    /// The register.
     pub key: String,
-    /// How many of its operations the longest explanation explains.
+    /// Number of operations that the longest explanation explains.
     pub explained: usize,
-    /// Of how many.
+    /// Total number of operations.
     pub operations: usize,
     /// The operations that end first among those that no order explains, as lines of JSON.
     pub around: Vec<String>,
-    /// Nobody knows: there are more orders than [`STATES_MAX`] to look through, for many
+    /// The result is unknown: there are more than [`STATES_MAX`] states to visit, because many
     /// operations of unknown outcome overlap.
     pub undecided: bool,
 }
@@ -65,7 +67,7 @@ impl fmt::Display for Violation {
 pub fn check(history: &[Record]) -> Result<(), Vec<Violation>> {
     let mut registers: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
     for record in history.iter().filter(|record| !record.fail) {
-        // An unknown read says nothing.
+        // A read of unknown outcome carries no information.
         if record.op != Kind::Read || !record.unknown {
             registers.entry(&record.key).or_default().push(record);
         }
@@ -86,7 +88,7 @@ fn step(record: &Record, new: Value, value: Value) -> Option<Value> {
         (Kind::Read, Some(Outcome::Value(read))) => (*read == value).then_some(value),
         (Kind::Cas, Some(Outcome::Swapped(true))) => (record.expect == value).then_some(new),
         (Kind::Cas, Some(Outcome::Swapped(false))) => (record.expect != value).then_some(value),
-        // Of unknown outcome: taken only where it does something.
+        // Of unknown outcome: taken only if it has an effect.
         (Kind::Cas, _) => (record.expect == value).then_some(new),
         (Kind::Read, _) => Some(value),
     }
@@ -98,8 +100,8 @@ struct Event {
     is_call: bool,
 }
 
-/// A number for an operation, as good as drawn by lot: the sum of those of a set (exclusive or)
-/// stands for the set.
+/// A pseudo-random number for an operation: the exclusive or of the numbers of a set identifies the
+/// set.
 fn mark(op: usize) -> u128 {
     let mix = |seed: u64| {
         let mut x = (op as u64)
@@ -112,12 +114,12 @@ fn mark(op: usize) -> u128 {
     u128::from(mix(1)) << 64 | u128::from(mix(0x5851_f42d_4c95_7f2d))
 }
 
-/// An operation that was taken, and what was before it.
+/// An operation that was taken, and the state before it.
 struct Choice {
     call: usize,
     value: Value,
     without: Option<Value>,
-    /// There was nothing else worth trying.
+    /// No alternative was worth trying.
     only: bool,
 }
 
@@ -130,9 +132,9 @@ struct Search<'a> {
     previous: Vec<usize>,
     /// Index of each operation's return event, or the end.
     returns: Vec<usize>,
-    /// What each operation writes.
+    /// The value that each operation writes.
     values: Vec<Value>,
-    /// For each operation of unknown outcome the one before it that would do the same.
+    /// For each operation of unknown outcome, the previous one with the same effect.
     alike: Vec<Option<usize>>,
 }
 
@@ -145,7 +147,7 @@ impl<'a> Search<'a> {
                 times.push((end, true, op));
             }
         }
-        // At one instant calls come first: operations that touch are concurrent.
+        // At the same instant calls come before returns: operations that touch are concurrent.
         times.sort_unstable();
         let events: Vec<Event> = times
             .iter()
@@ -172,7 +174,7 @@ impl<'a> Search<'a> {
             .filter(|record| record.op == Kind::Cas)
             .map(|record| record.expect);
         let seen: BTreeSet<Value> = read.chain(compared).collect();
-        // Stands for all that nobody saw.
+        // Represents all values that were never read or compared.
         let unseen = (0..)
             .map(Some)
             .find(|value| !seen.contains(value))
@@ -211,7 +213,7 @@ impl<'a> Search<'a> {
         self.previous[after] = event;
     }
 
-    /// Takes an operation out of the list: `true` if it had to be explained.
+    /// Removes an operation from the list; returns whether it had to be explained.
     fn take(&mut self, call: usize) -> bool {
         let back = self.returns[self.events[call].op];
         self.lift(call);
@@ -221,7 +223,7 @@ impl<'a> Search<'a> {
         back < self.events.len()
     }
 
-    /// Puts the operation back that was taken last: `true` if it has to be explained.
+    /// Puts back the operation that was taken last; returns whether it has to be explained.
     fn give_back(&mut self, call: usize) -> bool {
         let back = self.returns[self.events[call].op];
         if back < self.events.len() {
@@ -231,8 +233,8 @@ impl<'a> Search<'a> {
         back < self.events.len()
     }
 
-    /// A read or a failed compare-and-set before the first return that may happen now: no order
-    /// needs it later.
+    /// A read or a failed compare-and-set before the first return that may happen now: taking it
+    /// later is never necessary.
     fn free(&self, value: Value) -> Option<usize> {
         let mut at = self.next[self.events.len()];
         while let Some(Event { op, is_call: true }) = self.events.get(at) {
@@ -260,16 +262,16 @@ impl<'a> Search<'a> {
         let mut must = self.records.iter().filter(|record| !record.unknown).count();
         let mut taken = vec![0u64; self.records.len().div_ceil(64)];
         let bit = |op: usize| (op / 64, 1u64 << (op % 64));
-        // Of a set of operations its hash is kept: an hour's history has millions of operations,
-        // and a set of them would be some 100 KB.
+        // A set of operations is represented by its hash: an hour's history has millions of
+        // operations, and a set of them would take some 100 KB.
         let mut set = 0u128;
         let mut visited: BTreeSet<(u128, Value, Option<Value>)> = BTreeSet::new();
         let mut stack: Vec<Choice> = Vec::new();
         let mut value: Value = None;
-        // The value before the last operation, where that one's outcome is unknown.
+        // The value before the last operation, if the outcome of that one is unknown.
         let mut without: Option<Value> = None;
         let (mut best, mut stuck) = (0, Vec::new());
-        // Where the next choice is looked for; `None` where nothing was tried since the last one.
+        // Where to look for the next choice; `None` if nothing was tried since the last one.
         let mut from: Option<usize> = None;
         while must > 0 {
             if from.is_none()
@@ -350,7 +352,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Operations that have been called and not been explained when the search is stuck at `at`.
+    /// Operations that were called and not yet explained when the search is stuck at `at`.
     fn open_operations(&self, at: usize) -> Vec<String> {
         let end = self.events.len();
         let mut open = Vec::new();
@@ -390,7 +392,7 @@ mod tests {
         ) + "\n"
     }
 
-    /// A write of each value whose outcome nobody knows, all at once.
+    /// Concurrent writes of unknown outcome, one of each value.
     fn unknown_writes(values: std::ops::Range<u64>) -> String {
         let line = |n| {
             format!(
@@ -450,7 +452,7 @@ mod tests {
         ));
     }
 
-    /// Simulator, seed 2339: a hundred writes of unknown outcome that nobody read, and a search
+    /// Simulator, seed 2339: a hundred writes of unknown outcome that were never read, and a search
     /// among all their subsets.
     #[test]
     fn what_nobody_saw_is_one_value() {
@@ -467,8 +469,8 @@ mod tests {
         assert!(!violations[0].undecided);
     }
 
-    /// A planted bug of the client left so many writes of unknown outcome beside a read that
-    /// nothing explains that a run of the simulator never ended.
+    /// A planted bug of the client left so many writes of unknown outcome next to an inexplicable
+    /// read that a run of the simulator never ended.
     #[test]
     fn what_has_too_many_orders_ends_undecided() {
         let mut lines = unknown_writes(1..40);
@@ -486,8 +488,8 @@ mod tests {
         );
     }
 
-    /// Simulator, seed 2575: more than 10⁶ states for 2,182 operations that have an order, hundreds
-    /// of them of unknown outcome.
+    /// Simulator, seed 2575: more than 10⁶ states for 2,182 operations that do have an order,
+    /// hundreds of them of unknown outcome.
     #[test]
     fn what_would_change_nothing_for_the_next_one_is_not_tried() {
         let mut lines = unknown_writes(1..200);
@@ -504,7 +506,7 @@ mod tests {
         );
     }
 
-    /// The search beside one that tries every order, on small histories of all kinds.
+    /// Compares the search with one that tries every order, on small histories of all kinds.
     #[test]
     fn the_search_says_what_trying_every_order_says() {
         let mut dice = 1u64;
@@ -550,7 +552,7 @@ mod tests {
         assert!(good > 1_000 && bad > 1_000, "{good} {bad}");
     }
 
-    /// Whether some order of these explains them, by trying all.
+    /// Whether some order explains these, by trying all.
     fn some_order(open: &[&Record], value: Value) -> bool {
         let ends = |record: &Record| {
             if record.unknown {

@@ -4,10 +4,10 @@
 //! * [`record`]: one operation, one line of JSON, whose fields it documents;
 //! * [`check()`]: Wing & Gong's search with Lowe's memory of visited states, one register at a
 //!   time: linearizability is local, so a history is linearizable if each register's part is;
-//! * [`posix`]: a file system's names as POSIX has them, to judge others by.
+//! * [`posix`]: a model of POSIX directory operations, to check file systems against.
 //!
-//! What an operation may have done while nobody knows (`unknown`) is tried both ways; what
-//! certainly did not happen (`fail`) is left out.
+//! An operation of unknown outcome (`unknown`) is tried both ways; one that certainly did not
+//! happen (`fail`) is left out.
 #![forbid(unsafe_code)]
 
 pub mod check;

@@ -1,11 +1,10 @@
-//! What POSIX says of names, as simply as it can be said: nodes with counts of names, directories
-//! as maps.
+//! A minimal model of POSIX names: nodes with link counts, directories as maps.
 //!
-//! It is what a file system's answers are judged by, so it shares nothing with any.
+//! File systems are checked against it, so it shares no code with any.
 
 use std::collections::BTreeMap;
 
-/// What a node is.
+/// Type of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A file.
@@ -19,30 +18,30 @@ pub enum Kind {
 /// A file, directory or link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
-    /// Names that it has.
+    /// Number of names (link count).
     pub names: u32,
-    /// How often it is open.
+    /// Number of open handles.
     pub opens: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Of a directory: what its names stand for.
+    /// For a directory: the nodes of its entries.
     pub entries: BTreeMap<String, usize>,
-    /// Of a directory: where it is.
+    /// For a directory: its parent.
     pub parent: usize,
-    /// Nothing leads to it any more.
+    /// It has no names and no open handles any more.
     pub gone: bool,
 }
 
 /// Nodes by number; 0 is the root. A node that is gone stays in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// See above.
+    /// The nodes, by number.
     pub nodes: Vec<Node>,
 }
 
-/// What POSIX says: done, or an error number (Linux').
+/// The result according to POSIX: success, or an error number (Linux's).
 pub type Said<T> = Result<T, u16>;
 const ENOENT: u16 = 2;
 const EPERM: u16 = 1;
@@ -59,7 +58,7 @@ impl Default for Model {
 }
 
 impl Model {
-    /// A root with nothing in it.
+    /// An empty root.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -77,7 +76,7 @@ impl Model {
             gone: false,
         }
     }
-    /// A directory that can be used: one that was removed has nothing in it and takes nothing.
+    /// Checks that a directory can be used: a removed one is empty and accepts nothing.
     fn dir(&self, dir: usize) -> Said<()> {
         let node = &self.nodes[dir];
         match (node.gone, node.kind) {
@@ -86,18 +85,18 @@ impl Model {
             _ => Err(ENOTDIR),
         }
     }
-    /// What a name stands for.
+    /// The node of a name.
     ///
     /// # Errors
-    /// What POSIX says.
+    /// The error that POSIX requires.
     pub fn lookup(&self, dir: usize, name: &str) -> Said<usize> {
         self.dir(dir)?;
         self.nodes[dir].entries.get(name).copied().ok_or(ENOENT)
     }
-    /// Something new.
+    /// Creates a node.
     ///
     /// # Errors
-    /// What POSIX says.
+    /// The error that POSIX requires.
     pub fn make(&mut self, dir: usize, name: &str, kind: Kind) -> Said<usize> {
         self.dir(dir)?;
         if self.nodes[dir].entries.contains_key(name) {
@@ -108,10 +107,10 @@ impl Model {
         self.nodes[dir].entries.insert(name.to_owned(), id);
         Ok(id)
     }
-    /// A file without a name, which is open.
+    /// Creates an open file without a name.
     ///
     /// # Errors
-    /// What POSIX says of making something there.
+    /// The error that POSIX requires for creating something there.
     pub fn make_unnamed(&mut self, dir: usize) -> Said<usize> {
         self.dir(dir)?;
         self.nodes.push(Node {
@@ -121,10 +120,10 @@ impl Model {
         });
         Ok(self.nodes.len() - 1)
     }
-    /// Another name for a file.
+    /// Adds a name to a file.
     ///
     /// # Errors
-    /// What POSIX says.
+    /// The error that POSIX requires.
     pub fn link(&mut self, id: usize, dir: usize, name: &str) -> Said<()> {
         if self.nodes[id].gone {
             return Err(ENOENT);
@@ -140,16 +139,16 @@ impl Model {
         self.nodes[id].names += 1;
         Ok(())
     }
-    /// A name of a node went: is the node gone, too?
+    /// Called when a node lost a name: marks it gone if that was its last use.
     fn unname(&mut self, id: usize) {
         let node = &mut self.nodes[id];
         node.names -= 1;
         node.gone = node.names == 0 && node.opens == 0;
     }
-    /// Takes a name of a file away.
+    /// Removes a name of a file.
     ///
     /// # Errors
-    /// What POSIX says.
+    /// The error that POSIX requires.
     pub fn unlink(&mut self, dir: usize, name: &str) -> Said<()> {
         let id = self.lookup(dir, name)?;
         if self.nodes[id].kind == Kind::Directory {
@@ -162,7 +161,7 @@ impl Model {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// What POSIX says.
+    /// The error that POSIX requires.
     pub fn rmdir(&mut self, dir: usize, name: &str) -> Said<()> {
         let id = self.lookup(dir, name)?;
         if self.nodes[id].kind != Kind::Directory {
@@ -186,10 +185,10 @@ impl Model {
             below = self.nodes[below].parent;
         }
     }
-    /// Gives something another name, or each of two the other's.
+    /// Renames a node, or exchanges two names.
     ///
     /// # Errors
-    /// What POSIX says.
+    /// The error that POSIX requires.
     pub fn rename(
         &mut self,
         from: (usize, &str),
@@ -240,7 +239,7 @@ impl Model {
     /// Opens a file.
     ///
     /// # Errors
-    /// What POSIX says.
+    /// The error that POSIX requires.
     pub fn open(&mut self, id: usize) -> Said<()> {
         let node = &mut self.nodes[id];
         match (node.gone, node.kind) {
@@ -255,7 +254,7 @@ impl Model {
     /// Sets a file's size.
     ///
     /// # Errors
-    /// What POSIX says.
+    /// The error that POSIX requires.
     pub fn resize(&mut self, id: usize, size: u64) -> Said<()> {
         let node = &mut self.nodes[id];
         match (node.gone, node.kind) {

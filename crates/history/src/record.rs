@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What was done.
+/// The kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -15,39 +15,40 @@ pub enum Kind {
     Cas,
 }
 
-/// A value, or what a compare-and-set returned.
+/// A value, or the result of a compare-and-set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Outcome {
-    /// Whether the compare-and-set set.
+    /// Whether the compare-and-set succeeded.
     Swapped(bool),
-    /// What was read; `None` when nothing was ever written.
+    /// The value read; `None` if nothing was ever written.
     Value(Option<u64>),
 }
 
-/// One operation. A client has at most one at a time; one whose end it cannot know goes on under a
-/// new number.
+/// One operation. A client has at most one at a time; a client that cannot know the outcome of its
+/// operation continues under a new number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// Who.
+    /// The client.
     pub client: u64,
-    /// What.
+    /// The kind.
     pub op: Kind,
-    /// Which register.
+    /// The register.
     pub key: String,
-    /// What a write or compare-and-set sets; unique in the history.
+    /// The value that a write or compare-and-set sets; unique in the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<u64>,
-    /// What a compare-and-set expects. Null in the file is "nothing was ever written".
+    /// The value that a compare-and-set expects. Null in the file means that nothing was ever
+    /// written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expect: Option<u64>,
-    /// When it was asked for, in nanoseconds of one clock.
+    /// Time of the call, in nanoseconds of one clock.
     pub invoke_ns: u64,
-    /// When it was answered.
+    /// Time of the return.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub return_ns: Option<u64>,
-    /// What it returned.
+    /// The result.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -62,17 +63,17 @@ pub struct Record {
     pub fail: bool,
 }
 
-/// A null that is written is a value: "read nothing".
+/// An explicit null is a value: "nothing was ever written".
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Outcome>, D::Error> {
     Outcome::deserialize(deserializer).map(Some)
 }
 
-/// A line that is no operation.
+/// A line that is not an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
-    /// Which line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The reason.
     pub why: String,
 }
 impl fmt::Display for ParseError {
@@ -109,10 +110,10 @@ impl Record {
     }
 }
 
-/// Reads a history, one record a line; empty lines are skipped.
+/// Parses a history, one record per line; empty lines are skipped.
 ///
 /// # Errors
-/// The first line that is no operation.
+/// The first line that is not an operation.
 pub fn parse(text: &str) -> Result<Vec<Record>, ParseError> {
     let mut records = Vec::new();
     for (index, line) in text

@@ -1,4 +1,4 @@
-//! What a tick decides, with all that `explain` shows.
+//! The decision of a tick, with everything that `explain` shows.
 
 use crate::metrics::Rank;
 use nacre_policy::{ScriptError, Severity};
@@ -6,13 +6,13 @@ use nacre_types::Epoch;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Who clients talk to after a move (MAL-60; Malacology §6.2.1).
+/// Which server clients talk to after a move (MAL-60; Malacology §6.2.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// The new authority: clients are redirected.
+    /// The new authority: clients are redirected to it.
     #[default]
     Client,
-    /// The first server, which hands requests on to the new authority.
+    /// The first server, which forwards requests to the new authority.
     Proxy,
 }
 
@@ -25,40 +25,41 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Units that go from one rank to another.
+/// Units that move from one rank to another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Move {
     /// The rank that decided.
     pub from: Rank,
-    /// Who gets them.
+    /// The receiver.
     pub to: Rank,
-    /// What the policy asked for, in its own load; 0 for units that it placed by name.
+    /// The load that the policy asked to move, in its own units; 0 for units that it placed by
+    /// name.
     pub asked: f64,
-    /// Their load together, in the units of [`Unit::load`](crate::Unit::load).
+    /// Sum of the units' loads, in the units of [`Unit::load`](crate::Unit::load).
     pub load: f64,
-    /// Their names, in the order in which they go.
+    /// The units' names, in the order in which they move.
     pub units: Vec<String>,
 }
 
-/// Why a tick moved nothing, or something else than asked.
+/// Why a tick moved nothing, or something other than what was asked.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Held {
     /// No version is active.
     NoPolicy,
     /// The policy's source is being read.
     Reading,
-    /// It was not read in time, or could not be.
+    /// It was not read in time, or the read failed.
     Unread(String),
-    /// The host's measurements make no sense.
+    /// The host's measurements are invalid.
     Metrics(String),
     /// The script failed.
     Script(ScriptError),
-    /// The script gave something that must not be done.
+    /// The script returned something that must not be done.
     Refused(String),
 }
 
 impl Held {
-    /// Whether an operator should look.
+    /// Whether an operator should look at it.
     #[must_use]
     pub const fn is_failure(&self) -> bool {
         !matches!(self, Self::NoPolicy | Self::Reading)
@@ -87,24 +88,25 @@ pub struct Decision {
     pub version: u32,
     /// The host's tick number.
     pub tick: u64,
-    /// Position held, and why. Then `moves` is empty and `keep` is none.
+    /// Position held, and the reason. Then `moves` is empty and `keep` is none.
     pub held: Option<Held>,
     /// What moves.
     pub moves: Vec<Move>,
-    /// Keys that a cache keeps; none: it may grow.
+    /// Number of keys that a cache keeps; none: it may grow.
     pub keep: Option<u64>,
-    /// Who clients talk to.
+    /// Which server clients talk to.
     pub mode: Mode,
     /// The ranks' loads as the policy weighs them.
     pub loads: BTreeMap<Rank, f64>,
-    /// What the policy asked for.
+    /// The load that the policy asked each rank to receive.
     pub targets: BTreeMap<Rank, f64>,
-    /// This rank's load by the policy's `metaload`; the host gives it to the others as `auth`.
-    /// None without the hook.
+    /// This rank's load by the policy's `metaload`; the host reports it to the other ranks as
+    /// `auth`. None without the hook.
     pub meta_load: Option<f64>,
-    /// Why not more moved: one sentence each.
+    /// Why no more was moved: one sentence per reason.
     pub notes: Vec<String>,
-    /// What the script said with `print` and `BAL_LOG`: for `explain`, not for the cluster's log.
+    /// Output of the script through `print` and `BAL_LOG`: for `explain`, not for the cluster's
+    /// log.
     pub log: Vec<(Severity, String)>,
     /// Instructions used.
     pub instructions: u64,

@@ -1,5 +1,5 @@
-//! One balancing daemon's Mantle (Malacology §5.1 "Mantle: Programmable Load Balancer"; MAL-50 to
-//! MAL-58).
+//! The Mantle instance of one balancing daemon (Malacology §5.1 "Mantle: Programmable Load
+//! Balancer"; MAL-50 to MAL-58).
 //!
 //! ```text
 //!   map says: version v of P ─▶ ReadPolicy(v, until) ─▶ Source ─▶ compiled ─▶ every tick: ask ─▶ judge, plan ─▶ Decided
@@ -9,13 +9,13 @@
 //!                        read again at the next tick                   kept for a rollback, never run in its place
 //! ```
 //! Invariants:
-//! 1. A tick runs the version that the newest map names, or none: no epoch sees two versions from
-//!    one daemon, and as all follow the map, from any two (MAL-53). An older version never stands
-//!    in for a failing one (MAL-57).
-//! 2. A tick that fails moves nothing and leaves the saved state as it was.
-//! 3. One cause, one line in the cluster's log (§5.1.3: "messages are logged sparingly").
-//! 4. What is kept is bounded: two sources, a bounded series, one state of at most
-//!    [`STATE_BYTES_MAX`], a bounded list of reported causes.
+//! 1. A tick runs the version that the newest map names, or none. Within one epoch a daemon never
+//!    runs two versions, and since all daemons follow the map, neither do two daemons (MAL-53). An
+//!    older version never replaces a failing one (MAL-57).
+//! 2. A tick that fails moves nothing and leaves the saved state unchanged.
+//! 3. One cause gives one line in the cluster's log (§5.1.3: "messages are logged sparingly").
+//! 4. Memory is bounded: two sources, a bounded series, one state of at most [`STATE_BYTES_MAX`], a
+//!    bounded list of reported causes.
 
 use crate::decision::{Decision, Held};
 use crate::metrics::{Facts, Rank, Series};
@@ -35,50 +35,50 @@ pub struct ProgramRef {
     pub name: String,
     /// Version of its source.
     pub version: u32,
-    /// Number of the activation: only grows.
+    /// Number of the activation: it only grows.
     pub activation: u64,
-    /// Digest of the source. The host verifies what it reads against it; here it only tells
-    /// sources apart.
+    /// Digest of the source. The host verifies what it reads against it; the engine only uses it to
+    /// distinguish sources.
     pub digest: [u8; 32],
 }
 
-/// What the host tells.
+/// Input from the host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
     /// A map. None: no policy is active.
     Map {
-        /// Its epoch; older ones than the last are ignored.
+        /// Its epoch; maps older than the last one are ignored.
         epoch: Epoch,
         /// The active version.
         program: Option<ProgramRef>,
     },
-    /// The answer to [`Output::ReadPolicy`]: the source, verified, or why there is none.
+    /// The answer to [`Output::ReadPolicy`]: the verified source, or why there is none.
     Source {
-        /// Digest of what was read.
+        /// Digest of the source that was read.
         digest: [u8; 32],
-        /// What came.
+        /// The source, or the error.
         text: Result<Bytes, String>,
     },
-    /// Time passed: [`Engine::next_deadline`] has come.
+    /// Time has passed: [`Engine::next_deadline`] has been reached.
     Timer,
     /// Time to balance.
     Tick {
-        /// Counts ticks of the service; moves are dated with it.
+        /// Tick counter of the service; moves are dated with it.
         number: u64,
         /// Measurements.
         facts: Facts,
     },
-    /// The bytes of the last [`Output::Save`], after a restart, before the first tick.
+    /// The bytes of the last [`Output::Save`], given after a restart, before the first tick.
     Restore(Bytes),
 }
 
-/// What the host shall do, in order.
+/// What the host must do, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// Read the policy's source from its object, and answer with [`Input::Source`]. What comes
-    /// later than `until` is too late.
+    /// Read the policy's source from its object, and answer with [`Input::Source`]. An answer later
+    /// than `until` is ignored.
     ReadPolicy {
-        /// Which.
+        /// The version to read.
         program: ProgramRef,
         /// Half a tick from now.
         until: Time,
@@ -87,11 +87,11 @@ pub enum Output {
     Log(Severity, String),
     /// The tick's outcome.
     Decided(Box<Decision>),
-    /// The saved state changed: keep these bytes over a restart.
+    /// The saved state changed: keep these bytes across restarts.
     Save(Bytes),
 }
 
-/// Causes that are reported of one activation, at most.
+/// Maximum number of causes reported per activation.
 const CAUSES_MAX: usize = 16;
 
 #[derive(Clone, Debug)]
@@ -100,7 +100,7 @@ struct Source {
     chunk: Chunk,
 }
 
-/// The machine.
+/// The state machine.
 #[derive(Debug)]
 pub struct Engine {
     whoami: Rank,
@@ -110,14 +110,14 @@ pub struct Engine {
     epoch: Epoch,
     wanted: Option<ProgramRef>,
     source: Option<Source>,
-    /// The version that last decided something: kept for a rollback, which then needs no read.
+    /// The version that last made a decision: kept so that a rollback needs no read.
     good: Option<Source>,
-    /// A read is out, until then.
+    /// A read is in flight until this time.
     reading: Option<Time>,
     unread: Option<String>,
     series: Series,
     state: Option<(String, Value)>,
-    /// Part of the load that may go now.
+    /// Load that may move now.
     allowance: f64,
     reported: BTreeSet<String>,
 }
@@ -145,9 +145,9 @@ impl Engine {
         }
     }
 
-    /// Bounds a tick in time, by a clock of the host's: a policy that takes longer fails that tick
-    /// and moves nothing. Budgets are counted, and what a count stands for varies. Once, before the
-    /// first tick.
+    /// Sets a time limit for a tick, by the host's clock: a policy that takes longer fails that
+    /// tick and moves nothing. Budgets are counted, and the time per counted unit varies. Call it
+    /// once, before the first tick.
     pub fn set_patience(&mut self, patience: std::sync::Arc<dyn nacre_policy::Patience>) {
         self.runner.set_patience(patience.clone());
         self.patience = Some(patience);
@@ -159,13 +159,13 @@ impl Engine {
         self.reading
     }
 
-    /// The version that last decided something, for status displays.
+    /// The version that last made a decision, for status displays.
     #[must_use]
     pub fn last_good(&self) -> Option<&ProgramRef> {
         self.good.as_ref().map(|source| &source.program)
     }
 
-    /// One step.
+    /// Executes one step.
     pub fn handle(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {
         self.expire(now, out);
         match input {
@@ -188,7 +188,7 @@ impl Engine {
         }
     }
 
-    /// Follows the map to another version, or to none.
+    /// Changes to another version, or to none, as the map says.
     fn follow(&mut self, now: Time, program: Option<ProgramRef>, out: &mut Vec<Output>) {
         if self.wanted == program {
             return;
@@ -209,7 +209,7 @@ impl Engine {
             );
             return;
         };
-        // Another policy does not find what this one saved.
+        // A different policy does not see this policy's saved state.
         if self
             .state
             .as_ref()
@@ -249,7 +249,7 @@ impl Engine {
         }
     }
 
-    /// A read that takes longer than half a tick has failed (MAL-55): balancing waits for nobody.
+    /// A read that takes longer than half a tick has failed (MAL-55): balancing never waits.
     fn expire(&mut self, now: Time, out: &mut Vec<Output>) {
         if self.reading.is_some_and(|until| now >= until) {
             self.reading = None;
@@ -278,7 +278,7 @@ impl Engine {
         text: Result<Bytes, String>,
         out: &mut Vec<Output>,
     ) {
-        // A late answer to a question that is no more.
+        // A late answer to a request that is no longer open.
         let Some(program) = self
             .wanted
             .clone()
@@ -320,7 +320,7 @@ impl Engine {
         ));
     }
 
-    /// One line for each cause.
+    /// Logs one line per cause.
     fn report(&mut self, cause: &str, severity: Severity, text: String, out: &mut Vec<Output>) {
         if self.reported.len() < CAUSES_MAX && self.reported.insert(cause.to_owned()) {
             self.log(severity, text, out);
@@ -344,7 +344,7 @@ impl Engine {
         match held {
             Ok(()) => {
                 self.good.clone_from(&self.source);
-                // It works again: the next failure is news.
+                // It works again: the next failure is logged.
                 if self.reported.iter().any(|cause| cause != "restore") {
                     self.reported.clear();
                     self.log(Severity::Info, "the policy works again".into(), out);
@@ -359,7 +359,7 @@ impl Engine {
     }
 
     fn complain(&mut self, held: &Held, out: &mut Vec<Output>) {
-        // A script's message may be another at every tick; its place tells causes apart.
+        // A script's message may change at every tick; its line distinguishes causes.
         let (cause, text) = match held {
             Held::NoPolicy | Held::Reading | Held::Unread(_) => return,
             Held::Metrics(why) => (
@@ -495,7 +495,7 @@ fn judge_keep(said: &Said) -> Result<Option<u64>, Held> {
     }
 }
 
-/// A refusal with script, version and the lines that assign targets.
+/// A refusal with the script, the version and the lines that assign targets.
 fn located(source: &Source, why: &str) -> String {
     let lines: Vec<String> = target_lines(source.chunk.text())
         .iter()

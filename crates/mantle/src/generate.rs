@@ -1,18 +1,18 @@
-//! Example traces, made the same way everywhere from a seed.
+//! Example traces, generated from a seed, identical on every machine.
 
 use crate::metrics::Rank;
 use crate::trace::{CacheTick, RankTick, Recorded, Trace, TraceUnit};
 
-/// What load does.
+/// How the load develops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// One rank has all units, and they stay as heavy as they are.
+    /// One rank has all units, and their load stays constant.
     HotSpot,
     /// Two heavy tenants and many light units, all on one rank.
     TwoTenants,
     /// The heavy units change slowly from one end of the namespace to the other.
     Drift,
-    /// A quarter of the units gets ten times as heavy for a while.
+    /// The load of a quarter of the units grows tenfold for a while.
     FlashCrowd,
     /// Three sequencers of equal load on one rank (Malacology §6.2).
     Sequencers,
@@ -22,7 +22,7 @@ pub enum Shape {
     Keyspace,
 }
 
-/// All shapes with the names that people type.
+/// All shapes with the names used on the command line.
 pub const SHAPES: &[(&str, Shape)] = &[
     ("hot-spot", Shape::HotSpot),
     ("two-tenants", Shape::TwoTenants),
@@ -76,7 +76,7 @@ pub fn generate(shape: Shape, ranks: u32, seed: u64) -> Trace {
                     }
                     _ => unit.load,
                 };
-                // Measured loads are never the same twice.
+                // Measured loads never repeat exactly.
                 changed.loads.insert(
                     unit.name.clone(),
                     rounded(base * (0.98 + 0.04 * random.next())),
@@ -96,7 +96,7 @@ pub fn generate(shape: Shape, ranks: u32, seed: u64) -> Trace {
     }
 }
 
-/// A bump of load that wanders over sixteen units in sixty ticks.
+/// A peak of load that moves over sixteen units in sixty ticks.
 fn drifted(unit: usize, tick: usize) -> f64 {
     let away = unit as f64 - tick as f64 * 16.0 / TICKS as f64;
     1.0 + 30.0 * (-away * away / 8.0).exp()
@@ -107,7 +107,7 @@ fn keyspace(random: &mut Random) -> Trace {
         .map(|at| {
             let time = f64::from(at) * 10.0;
             let rate = 610.0 - 400.0 * ((time - 600.0) / 4800.0).clamp(0.0, 1.0);
-            // A tenth of the keys come after the third regime has begun.
+            // A tenth of the keys arrive after the third regime has begun.
             let new_keys = if (600.0..5400.0).contains(&time) {
                 103.9
             } else {

@@ -12,8 +12,8 @@
 //!
 //!   trace ─▶ Model: an Engine per rank over units that move ─▶ report: decisions, imbalance, ping-pong   (nacre policy test)
 //! ```
-//! The policy says when, where and how much; budget, hysteresis and what must never be done are the
-//! mechanism's. A policy can fail; then position is held.
+//! The policy decides when, where and how much. Budget, hysteresis and prohibitions belong to the
+//! mechanism. A policy can fail; then the position is held.
 //!
 //! Start reading at [`engine`], then [`plan`].
 #![forbid(unsafe_code)]

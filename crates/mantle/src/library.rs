@@ -1,5 +1,5 @@
-//! Policies that come with Nacre: to use, to compare with, to start one's own from. Each says in
-//! its head what it is for.
+//! Policies that ship with Nacre: for use, for comparison, and as a starting point for others. The
+//! head of each one states its purpose.
 
 /// A policy of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ macro_rules! shipped {
     };
 }
 
-/// All of them: first those that balance ranks, then those that bound caches.
+/// All of them: first those that balance ranks, then those that limit caches.
 pub const LIBRARY: &[Shipped] = shipped![
     "greedy_spill",
     "fill_and_spill",

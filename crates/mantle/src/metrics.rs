@@ -1,5 +1,5 @@
-//! What a balancer is told at a tick: measurements of every rank that is up, the movable units of
-//! this one, a cache's counters.
+//! Input of a balancer at a tick: measurements of every rank that is up, the movable units of this
+//! rank, a cache's counters.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -14,17 +14,18 @@ impl fmt::Display for Rank {
     }
 }
 
-/// Most ranks of one service.
+/// Maximum number of ranks of one service.
 pub const RANKS_MAX: u32 = 1024;
-/// Most units a tick looks at: hosts report their heaviest.
+/// Maximum number of units per tick: hosts report their heaviest units.
 pub const UNITS_MAX: usize = 4096;
 
-/// One rank's measurements. All finite and not negative; [`Metrics::check`] refuses others.
+/// One rank's measurements. All are finite and not negative; [`Metrics::check`] refuses others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankMetrics {
-    /// Load of what it is the authority of (`auth`, `auth.meta_load`), in the service's own units.
+    /// Load of the units for which it is the authority (`auth`, `auth.meta_load`), in the service's
+    /// own units.
     pub auth: f64,
-    /// That and replicas (`all`, `all.meta_load`).
+    /// The same plus the load of replicas (`all`, `all.meta_load`).
     pub all: f64,
     /// Processor use, an average, in percent (`cpu`, `cpu_load_avg`).
     pub cpu: f64,
@@ -32,17 +33,17 @@ pub struct RankMetrics {
     pub cpu_inst: f64,
     /// Memory in use, in percent (`mem`).
     pub mem: f64,
-    /// Requests that wait (`q`, `queue_len`).
+    /// Length of the request queue (`q`, `queue_len`).
     pub queue: f64,
     /// Requests per second (`req`, `req_rate`).
     pub requests: f64,
-    /// A service's own, under its own names.
+    /// Metrics specific to a service, under their own names.
     pub extra: BTreeMap<String, f64>,
 }
 
 /// Names of [`RankMetrics::fields`], as scripts know them.
 pub const FIELDS: [&str; 7] = ["auth", "all", "cpu", "cpu_inst", "mem", "q", "req"];
-/// The same in Ceph's words. Ceph has no memory metric.
+/// The same under Ceph's names. Ceph has no memory metric.
 pub const CEPH_FIELDS: [&str; 7] = [
     "auth.meta_load",
     "all.meta_load",
@@ -76,12 +77,12 @@ pub struct Unit {
     pub name: String,
     /// Its popularity, in the units of [`RankMetrics::auth`].
     pub load: f64,
-    /// What it is made of, such as `IRD`, `IWR`, `READDIR`, `FETCH`, `STORE`: what `metaload`
-    /// weighs.
+    /// The counters of which it consists, such as `IRD`, `IWR`, `READDIR`, `FETCH`, `STORE`: the
+    /// input of `metaload`.
     pub counters: BTreeMap<String, f64>,
-    /// Stays where it is, whatever a policy says.
+    /// It never moves, regardless of the policy.
     pub pinned: bool,
-    /// How it came here. Travels with the unit.
+    /// Its last arrival. It moves with the unit.
     pub arrival: Option<Arrival>,
 }
 
@@ -92,26 +93,26 @@ pub struct Arrival {
     pub tick: u64,
     /// Where it was before.
     pub from: Rank,
-    /// How often in a row it went back to where it had been before: every return doubles the wait
-    /// for the next.
+    /// Number of consecutive returns to the rank where it had been before: each one doubles the
+    /// wait before the next.
     pub returns: u32,
 }
 
-/// What one rank knows at a tick.
+/// The information that one rank has at a tick.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
-    /// The ranks that are up, this one among them. A rank that is missing is down, and gets
+    /// The ranks that are up, including this one. A rank that is missing is down, and receives
     /// nothing.
     pub ranks: BTreeMap<Rank, RankMetrics>,
-    /// What this rank could give away.
+    /// The units that this rank could give away.
     pub units: Vec<Unit>,
 }
 
 impl Metrics {
-    /// Whether a policy can be asked about this.
+    /// Checks whether a policy can be run on these measurements.
     ///
     /// # Errors
-    /// What is wrong, in one sentence: the host measured nonsense.
+    /// What is wrong, in one sentence: the host's measurements are invalid.
     pub fn check(&self, whoami: Rank) -> Result<(), String> {
         if !self.ranks.contains_key(&whoami) {
             return Err(format!(
@@ -171,7 +172,7 @@ pub struct CacheMetrics {
     pub gets: f64,
     /// Writes per second.
     pub puts: f64,
-    /// Reads per second that it could not answer.
+    /// Reads per second that missed.
     pub misses: f64,
 }
 
@@ -193,16 +194,16 @@ impl CacheMetrics {
     }
 }
 
-/// What a policy decides about.
+/// The subject of a policy's decisions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Facts {
-    /// Load over the ranks of a service.
+    /// Distribution of load over the ranks of a service.
     Cluster(Metrics),
     /// How many keys a cache keeps (PAR-07).
     Cache(CacheMetrics),
 }
 
-/// The last ticks' measurements, oldest first: what `nacre.series` reads.
+/// Measurements of the last ticks, oldest first: read by `nacre.series`.
 #[derive(Clone, Debug)]
 pub struct Series {
     ticks: VecDeque<BTreeMap<Rank, Vec<f64>>>,
@@ -218,7 +219,7 @@ impl Series {
             most: most.max(1),
         }
     }
-    /// One more tick. A cache's counters count as rank 0's.
+    /// Adds a tick. A cache's counters count as those of rank 0.
     pub fn push(&mut self, facts: &Facts) {
         if self.ticks.len() == self.most {
             self.ticks.pop_front();
@@ -242,7 +243,7 @@ impl Series {
     pub fn is_empty(&self) -> bool {
         self.ticks.is_empty()
     }
-    /// One rank's values of one field; ticks at which it was down are left out.
+    /// One rank's values of one field; ticks at which it was down are omitted.
     pub fn values(&self, rank: Rank, field: usize) -> impl Iterator<Item = f64> {
         self.ticks
             .iter()

@@ -1,18 +1,18 @@
-//! A small deterministic model of load that moves: an [`Engine`] per rank over a trace
-//! (`nacre policy test`; USERS: why Mantle failed upstream, 3 and 5).
+//! A small deterministic model of moving load: an [`Engine`] per rank over a trace (`nacre policy
+//! test`; USERS: why Mantle failed upstream, 3 and 5).
 //!
 //! ```text
 //!   trace ─▶ loads of units ─▶ metrics of ranks ─▶ every up rank's Engine decides on the same picture ─▶ units move ─▶ next tick
 //!                                                                                        └─▶ TickReport, Summary
 //! ```
 //! What it models: a unit takes its load with it; in the tick of its move it is not served, and
-//! both ends spend [`MOVE_COST`] of its load on the move; in proxy mode the first server goes on
-//! paying [`PROXY_COST`] of the load for handing requests on; a rank serves up to its capacity,
-//! what is beyond waits in its queue's length. What it does not: clients that slow down when they
-//! wait, caches that have to warm up.
+//! both ends spend [`MOVE_COST`] of its load on the move; in proxy mode the first server keeps
+//! spending [`PROXY_COST`] of the load on forwarding requests; a rank serves up to its capacity,
+//! and the excess appears as the length of its queue. What it does not model: clients that slow
+//! down when they wait, and caches that must warm up.
 //!
-//! Invariants (tests/adversary.rs, under any policy): a unit is on exactly one rank, that rank is
-//! up, and the loads' sum is the trace's.
+//! Invariants (tests/adversary.rs, under any policy): a unit is on exactly one rank; that rank is
+//! up; the sum of the loads is that of the trace.
 
 use crate::decision::{Decision, Mode};
 use crate::engine::{Engine, Input, Output, ProgramRef};
@@ -25,11 +25,11 @@ use nacre_types::{Epoch, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Part of a unit's load that either end spends in the tick of its move.
+/// Fraction of a unit's load that each end spends in the tick of its move.
 pub const MOVE_COST: f64 = 0.1;
-/// Part of a unit's load that a proxy goes on spending for it.
+/// Fraction of a unit's load that a proxy keeps spending on it.
 pub const PROXY_COST: f64 = 0.2;
-/// A unit that comes back within so many ticks plays ping-pong.
+/// A unit that returns within this number of ticks plays ping-pong.
 pub const PING_PONG_TICKS: u64 = 16;
 
 /// One unit's move.
@@ -37,15 +37,15 @@ pub const PING_PONG_TICKS: u64 = 16;
 pub struct Step {
     /// The tick.
     pub tick: u64,
-    /// Which.
+    /// The unit.
     pub unit: String,
-    /// From where.
+    /// The rank it left.
     pub from: Rank,
-    /// Where to.
+    /// The rank that received it.
     pub to: Rank,
-    /// Its load then.
+    /// Its load at that time.
     pub load: f64,
-    /// It had left the receiver at most [`PING_PONG_TICKS`] ago.
+    /// It had left the receiver at most [`PING_PONG_TICKS`] earlier.
     pub ping_pong: bool,
 }
 
@@ -54,15 +54,16 @@ pub struct Step {
 pub struct TickReport {
     /// Its number, from 1.
     pub tick: u64,
-    /// What was measured, by rank that is up. A cache is rank 0, its load the keys.
+    /// The measurements of each rank that is up. A cache is rank 0, and its load is the number of
+    /// keys.
     pub metrics: BTreeMap<Rank, RankMetrics>,
     /// A cache's counters.
     pub cache: Option<CacheMetrics>,
     /// What each rank decided.
     pub decisions: Vec<(Rank, Decision)>,
-    /// What moved.
+    /// The moves.
     pub steps: Vec<Step>,
-    /// The heaviest rank's load over the mean, minus 1, before the tick's moves.
+    /// The heaviest rank's load divided by the mean, minus 1, before the tick's moves.
     pub imbalance: f64,
     /// Lines for the cluster's log.
     pub log: Vec<(Severity, String)>,
@@ -77,35 +78,35 @@ pub struct Summary {
     pub imbalance_before: f64,
     /// Imbalance after the last tick's moves.
     pub imbalance_after: f64,
-    /// Units that moved.
+    /// Number of moves.
     pub moves: usize,
     /// Moves that were ping-pong.
     pub ping_pong: Vec<Step>,
-    /// Ticks of a rank at which a failure held position, and the first reason.
+    /// Number of ticks of a rank at which a failure held the position.
     pub failed: usize,
-    /// Of the first failure: tick, rank, reason.
+    /// The first failure: tick, rank, reason.
     pub first_failure: Option<(u64, Rank, String)>,
-    /// Load that was not served because its unit was moving, or its rank was full; as part of all
-    /// load.
+    /// Load that was not served because its unit was moving or its rank was full, as a fraction of
+    /// all load.
     pub unserved: f64,
-    /// Most instructions of one tick of one rank.
+    /// Maximum number of instructions of one tick of one rank.
     pub instructions_max: u64,
-    /// A cache: most keys, keys in the end, part of the reads that it answered, limit in the end.
+    /// For a cache: maximum number of keys, final number of keys, hit ratio, first limit.
     pub cache: Option<CacheSummary>,
     /// Lines for the cluster's log.
     pub log: Vec<String>,
 }
 
-/// What a cache did.
+/// Summary of a cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CacheSummary {
-    /// Most keys it held.
+    /// Maximum number of keys.
     pub keys_max: f64,
-    /// Keys in the end.
+    /// Keys at the end.
     pub keys: f64,
-    /// Part of the reads that it answered.
+    /// Hit ratio.
     pub hits: f64,
-    /// Tick at which it first was bounded, and to how many keys.
+    /// Tick at which it was first limited, and the number of keys.
     pub bounded: Option<(u64, u64)>,
 }
 
@@ -124,9 +125,9 @@ struct Placed {
     rank: Rank,
     pinned: bool,
     arrival: Option<Arrival>,
-    /// Who hands requests on to it.
+    /// The rank that forwards requests to it.
     proxy: Option<Rank>,
-    /// When it left which rank last.
+    /// The tick at which it last left each rank.
     left: BTreeMap<Rank, u64>,
 }
 
@@ -137,7 +138,7 @@ pub struct Model {
     engines: BTreeMap<Rank, Engine>,
     up: BTreeSet<Rank>,
     units: Vec<Placed>,
-    /// Last tick's share of `metaload`, as ranks tell each other.
+    /// The `metaload` results of the last tick, as ranks report them to each other.
     meta: BTreeMap<Rank, f64>,
     tick: u64,
     cache: CacheState,
@@ -235,7 +236,7 @@ impl Model {
         }
     }
 
-    /// Where every unit is: name, rank, load.
+    /// Every unit's location: name, rank, load.
     pub fn units(&self) -> impl Iterator<Item = (&str, Rank, f64)> {
         self.units
             .iter()
@@ -248,7 +249,7 @@ impl Model {
         &self.up
     }
 
-    /// The next tick. After the trace's end its last loads go on.
+    /// Runs the next tick. After the end of the trace its last loads continue.
     pub fn step(&mut self) -> TickReport {
         self.tick += 1;
         let at = (self.tick - 1) as usize;
@@ -264,7 +265,7 @@ impl Model {
         }
     }
 
-    /// Runs so many ticks; `see` gets each.
+    /// Runs this number of ticks; `see` receives each report.
     pub fn run(&mut self, ticks: u64, mut see: impl FnMut(&TickReport)) -> Summary {
         for _ in 0..ticks {
             see(&self.step());
@@ -272,7 +273,7 @@ impl Model {
         self.summary()
     }
 
-    /// The run so far.
+    /// The summary so far.
     #[must_use]
     pub fn summary(&self) -> Summary {
         let counters = &self.reports;
@@ -547,8 +548,8 @@ impl Model {
         }
     }
 
-    /// A cache in front of a store: new keys come in, the policy's bound pushes the least recently
-    /// used out.
+    /// A cache in front of a store: new keys arrive, and the policy's limit evicts the least
+    /// recently used.
     fn step_cache(&mut self, tick: CacheTick) -> TickReport {
         let cache = &mut self.cache;
         cache.all_keys += tick.new_keys;
@@ -578,7 +579,7 @@ impl Model {
             log: Vec::new(),
         };
         if let Some(decision) = self.ask(Rank(0), self.now(), Facts::Cache(counters), &mut report) {
-            // A tick that fails leaves the bound as it was.
+            // A failed tick leaves the limit unchanged.
             if decision.held.is_none() {
                 self.cache.keep = decision.keep;
                 self.cache.keys = decision
@@ -594,9 +595,9 @@ impl Model {
     }
 }
 
-/// Part of the reads that the `keys` most used of `all` keys get: figures of a 15,000 s run (top
-/// 10: 55.5 %, top 100: 62.9 %, top 1,000: 69.6 %, top 10,000: 98.8 %), straight lines over the
-/// logarithm between them.
+/// Fraction of the reads that go to the `keys` most used of `all` keys: figures of a 15,000 s run
+/// (top 10: 55.5 %, top 100: 62.9 %, top 1,000: 69.6 %, top 10,000: 98.8 %), with linear
+/// interpolation over the logarithm.
 fn hit_share(keys: f64, all: f64) -> f64 {
     if keys >= all {
         return 1.0;

@@ -1,33 +1,34 @@
-//! What the mechanism allows, whatever the policy says (USERS: why Mantle failed upstream, 1).
+//! Limits of the mechanism, independent of the policy (USERS: why Mantle failed upstream, 1).
 
 use nacre_policy::Budget;
 use std::time::Duration;
 
-/// Bounds and hysteresis of one balancer. Every daemon of a service has the same.
+/// Limits and hysteresis of one balancer. They are equal on every daemon of a service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// Time between ticks. Reading a policy may take half of it. Default 10 s.
     pub tick: Duration,
     /// Instructions, memory and output of one tick's script. Default [`Budget::POLICY`].
     pub budget: Budget,
-    /// Migration budget: part of its own load that a rank may give away per tick. What a tick does
-    /// not use is kept, up to the whole load, so that a unit heavier than one tick's budget can
-    /// still go. Default 0.5.
+    /// Migration budget: fraction of its own load that a rank may give away per tick. The unused
+    /// part accumulates, up to the whole load, so that a unit heavier than one tick's budget can
+    /// still move. Default 0.5.
     pub load_fraction: f64,
-    /// Migration budget: most units that go per tick. Default 64.
+    /// Migration budget: maximum number of units that move per tick. Default 64.
     pub units_max: usize,
-    /// Hysteresis: who gets load must have less than ours by this part of ours. Not asked in proxy
-    /// mode, nor of placed units: there imbalance is what the policy wants. Default 0.1.
+    /// Hysteresis: a receiver's load must be below this rank's load by this fraction of it. Not
+    /// applied in proxy mode or to units placed by name, where the policy wants the imbalance.
+    /// Default 0.1.
     pub min_imbalance: f64,
-    /// Hysteresis: ticks that a unit stays after it came. Default 3.
+    /// Hysteresis: number of ticks that a unit stays after it arrived. Default 3.
     pub rest_ticks: u64,
-    /// Damping of ping-pong: ticks before a unit may go back to where it came from; doubled for
-    /// each time it did so before. Default 12.
+    /// Damping of ping-pong: number of ticks before a unit may return to the rank it came from;
+    /// doubled for each earlier return. Default 12.
     pub return_ticks: u64,
-    /// Part by which the chosen units may exceed what the policy asked for. Default 0.2, as Ceph's
-    /// `mds_bal_need_max` is 1.2.
+    /// Fraction by which the chosen units may exceed what the policy asked for. Default 0.2, since
+    /// Ceph's `mds_bal_need_max` is 1.2.
     pub overshoot: f64,
-    /// Ticks that `nacre.series` looks back. Default 64, at most 1024.
+    /// Number of ticks that `nacre.series` covers. Default 64, at most 1024.
     pub series: usize,
 }
 
@@ -48,7 +49,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Values within their bounds: what an administrator typed may be anything.
+    /// The values clamped to their bounds: an administrator may have entered anything.
     #[must_use]
     pub fn clamped(mut self) -> Self {
         let part = |value: f64, most: f64| {

@@ -1,4 +1,4 @@
-//! The mechanism: judges what a policy asked for and picks the units that go (MAL-07, MAL-57;
+//! The mechanism: checks what a policy asked for and chooses the units that move (MAL-07, MAL-57;
 //! USERS: why Mantle failed upstream, 1).
 //!
 //! ```text
@@ -6,10 +6,11 @@
 //!             receiver lighter? ─▶ units that may go ─▶ strategies ─▶ the choice nearest to the target, within the budget
 //! ```
 //! Invariants (tests/adversary.rs runs them against any policy):
-//! 1. A unit goes at most once per tick, to a rank that is up and is not this one; a pinned unit
-//!    never goes.
-//! 2. The units that go weigh at most what the budget has, and are at most [`Options::units_max`].
-//! 3. A refused answer moves nothing: no part of it is done.
+//! 1. A unit moves at most once per tick, to a rank that is up and is not this one; a pinned unit
+//!    never moves.
+//! 2. The load that moves is at most the budget, and the number of units is at most
+//!    [`Options::units_max`].
+//! 3. A refused answer moves nothing: no part of it is applied.
 
 use crate::decision::{Mode, Move};
 use crate::metrics::{Metrics, Rank, Unit};
@@ -17,28 +18,28 @@ use crate::options::Options;
 use crate::script::{Said, Selector};
 use std::collections::BTreeMap;
 
-/// What is planned.
+/// The plan of a tick.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// What goes.
+    /// The moves.
     pub moves: Vec<Move>,
-    /// What was asked for, judged.
+    /// The loads asked for, after checking.
     pub targets: BTreeMap<Rank, f64>,
-    /// Who clients talk to.
+    /// Which server clients talk to.
     pub mode: Mode,
-    /// Why not more.
+    /// Why no more was moved.
     pub notes: Vec<String>,
-    /// Load that goes, in units of the units'.
+    /// Load that moves, in the units of [`Unit::load`](crate::Unit::load).
     pub load: f64,
 }
 
-/// Sums of shares may differ from the whole by rounding.
+/// Tolerance: sums of shares may differ from the whole by rounding.
 const ROUNDING: f64 = 1e-9;
 
-/// What the mechanism knows beside the answer.
+/// The mechanism's other inputs.
 #[derive(Clone, Copy, Debug)]
 pub struct Circumstances<'a> {
-    /// Whose plan.
+    /// The rank whose plan it is.
     pub whoami: Rank,
     /// The tick.
     pub tick: u64,
@@ -46,14 +47,14 @@ pub struct Circumstances<'a> {
     pub metrics: &'a Metrics,
     /// Bounds.
     pub options: &'a Options,
-    /// Part of this rank's load that may go now.
+    /// Load of this rank that may move now.
     pub allowance: f64,
 }
 
 /// Plans a tick.
 ///
 /// # Errors
-/// What of the answer makes no sense: nothing of it may be done.
+/// Which part of the answer is invalid: none of it may be applied.
 pub fn plan(said: &Said, at: &Circumstances<'_>) -> Result<Plan, String> {
     let mut plan = Plan {
         mode: judge_mode(said.mode.as_deref())?,
@@ -88,11 +89,11 @@ pub fn plan(said: &Said, at: &Circumstances<'_>) -> Result<Plan, String> {
                     .push(format!("rank {to} gets nothing: its load {receiver} is not below ours, {own}, by enough"));
                 continue;
             }
-            // More would only turn the imbalance round.
+            // More would only reverse the imbalance.
             wanted = wanted.min(own - receiver);
         }
-        // The policy's loads may be anything (processor use, say): a share of its load is that
-        // share of the units' weight.
+        // The policy's loads may have any unit (processor use, for example): a share of its load is
+        // the same share of the units' weight.
         let share = wanted / own * whole;
         spill(
             to,
@@ -109,7 +110,7 @@ pub fn plan(said: &Said, at: &Circumstances<'_>) -> Result<Plan, String> {
     Ok(plan)
 }
 
-/// What is left of the tick's budget.
+/// The rest of the tick's budget.
 struct Budget {
     load: f64,
     units: usize,
@@ -181,7 +182,7 @@ fn judge_targets(said: &Said, at: &Circumstances<'_>) -> Result<BTreeMap<Rank, f
                 "the target of rank {shown} is {amount}: a load is a finite number that is not negative"
             ));
         }
-        // Nothing to nobody is what policies start their tables with.
+        // Policies initialise their tables with zeros.
         if *amount == 0.0 {
             continue;
         }
@@ -194,7 +195,7 @@ fn judge_targets(said: &Said, at: &Circumstances<'_>) -> Result<BTreeMap<Rank, f
         targets.insert(rank, *amount);
     }
     let sum: f64 = targets.values().sum();
-    // Infinite if the sum of finite amounts leaves the range.
+    // The sum is infinite if finite amounts overflow.
     if sum > own * (1.0 + ROUNDING) {
         return Err(format!(
             "the targets ask for {sum} of a load of {own}: nobody can give more than there is"
@@ -209,7 +210,7 @@ fn judge_places(said: &Said, at: &Circumstances<'_>) -> Result<BTreeMap<String, 
         if !at.metrics.units.iter().any(|unit| unit.name == *name) {
             return Err(format!("nacre.place: there is no unit `{name}` here"));
         }
-        // The last word counts.
+        // The last placement counts.
         placed.insert(name.clone(), rank_of(rank, at)?);
     }
     Ok(placed)
@@ -218,11 +219,11 @@ fn judge_places(said: &Said, at: &Circumstances<'_>) -> Result<BTreeMap<String, 
 /// A strategy for choosing units.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Strategy {
-    /// Heaviest first, up to this part of what was asked.
+    /// Heaviest first, up to this fraction of the load asked for.
     Big(f64),
     /// Lightest first.
     Small,
-    /// The heaviest and the lightest in turn.
+    /// Alternately the heaviest and the lightest.
     BigSmall,
     /// The first half by name.
     Half,
@@ -302,7 +303,7 @@ fn place(
             return true;
         };
         if *to == at.whoami {
-            // Placed here: it is not given away as part of a target.
+            // Placed on this rank by name: it is not given away as part of a target.
             return false;
         }
         if let Some(why) = stays(unit, *to, at) {
@@ -361,7 +362,7 @@ fn spill(
         .map(|strategy| choose(*strategy, &may, share, limit, budget.units, at.metrics))
         .filter(|chosen| !chosen.is_empty())
         .map(|chosen| ((share - sum(&chosen)).abs(), chosen))
-        // The first of equals: the order of `howmuch` decides.
+        // The first of equals, so that the order of `howmuch` decides.
         .reduce(|best, next| if next.0 < best.0 { next } else { best });
     let stay: Vec<String> = reasons
         .iter()
@@ -448,7 +449,7 @@ fn choose(
         if load >= wanted || chosen.len() == most {
             break;
         }
-        // What would miss by more than it does now stays; `half` has no aim.
+        // A unit stays if moving it would increase the deviation; `half` has no target.
         let nearer = wanted.is_infinite() || load + weight - wanted < wanted - load;
         if nearer && load + weight <= limit {
             load += weight;

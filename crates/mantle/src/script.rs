@@ -1,8 +1,9 @@
-//! One run of a policy: facts to Lua, what it said back. Judges nothing: see [`plan`](crate::plan).
+//! Runs a policy once: passes facts to Lua, and returns what it answered. It does not check the
+//! answer: see [`plan`](crate::plan).
 //!
-//! Ranks are counted from 0, as CephFS and its balancers count them. A script that says `MDSs`, the
-//! paper's word for `mds`, is one of the paper's: it counts from 1. A line `--!ranks 0` or
-//! `--!ranks 1` in the head overrides.
+//! Ranks are counted from 0, as in CephFS and its balancers. A script that uses `MDSs`, the paper's
+//! word for `mds`, is one of the paper's: it counts from 1. A line `--!ranks 0` or `--!ranks 1` in
+//! the head overrides this.
 
 use crate::metrics::{
     CACHE_FIELDS, CEPH_FIELDS, FIELDS, Facts, Metrics, Rank, RankMetrics, Series,
@@ -19,23 +20,24 @@ pub struct Runner {
     driver: Chunk,
 }
 
-/// How many units go, in the paper's words.
+/// How many units move, in the paper's terms.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Selector {
     /// A strategy's name.
     Named(String),
-    /// Heaviest first, for this part of what was asked. NaN for what is no number.
+    /// Heaviest first, for this fraction of the load asked for. NaN if the value is not a number.
     Part(f64),
 }
 
-/// What a script said. Numbers may be anything.
+/// The answer of a script. Numbers may have any value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Said {
-    /// Loads by rank, as it weighs them.
+    /// Loads by rank, as the script weighs them.
     pub loads: BTreeMap<Rank, f64>,
-    /// What each rank shall get: rank and amount, or what was there instead of a number.
+    /// The load that each rank shall receive: rank and amount, or the value found in place of a
+    /// number.
     pub asked: Vec<(Result<f64, String>, Result<f64, String>)>,
-    /// Strategies for choosing units; none: the mechanism's.
+    /// Strategies for choosing units; none: the mechanism's default.
     pub howmuch: Option<Vec<Selector>>,
     /// Units placed by name.
     pub placed: Vec<(String, Result<f64, String>)>,
@@ -43,18 +45,18 @@ pub struct Said {
     pub weights: Option<Vec<f64>>,
     /// Their sum.
     pub meta_load: Option<f64>,
-    /// Mode by name.
+    /// Name of the mode.
     pub mode: Option<String>,
-    /// What it wants to find at the next tick.
+    /// The state that it wants to find at the next tick.
     pub state: Option<Value>,
-    /// Keys that a cache keeps.
+    /// Number of keys that a cache keeps.
     pub keep: Option<Result<f64, String>>,
 }
 
 /// A run's outcome.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// What it said, or why it failed.
+    /// The answer, or why the script failed.
     pub said: Result<Said, ScriptError>,
     /// Lines of `print` and `BAL_LOG`.
     pub log: Vec<(Severity, String)>,
@@ -62,10 +64,10 @@ pub struct Answer {
     pub instructions: u64,
 }
 
-/// Everything a run is given.
+/// The inputs of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// Who asks.
+    /// The rank that asks.
     pub whoami: Rank,
     /// The tick's number.
     pub tick: u64,
@@ -75,7 +77,7 @@ pub struct Question<'a> {
     pub facts: &'a Facts,
     /// Earlier measurements.
     pub series: &'a Series,
-    /// What the last run left.
+    /// The state that the last run saved.
     pub state: Option<&'a Value>,
     /// Bounds.
     pub budget: &'a Budget,
@@ -91,7 +93,7 @@ impl Default for Runner {
 }
 
 impl Runner {
-    /// Whether a source compiles.
+    /// Checks whether a source compiles.
     ///
     /// # Errors
     /// Line and reason.
@@ -99,12 +101,12 @@ impl Runner {
         self.vm.check(chunk)
     }
 
-    /// Gives policies a clock. Once.
+    /// Gives policies a clock. Call it once.
     pub fn set_patience(&self, patience: Arc<dyn Patience>) {
         self.vm.set_patience(patience);
     }
 
-    /// Asks a policy.
+    /// Runs a policy.
     pub fn ask(&mut self, chunk: &Chunk, question: &Question<'_>) -> Answer {
         let base = base(chunk.text());
         let facts = facts(question, base, mentions(chunk.text(), b"series"));
@@ -132,7 +134,7 @@ impl Runner {
     }
 }
 
-/// Number of the first rank in a script's eyes.
+/// Number of the first rank from the script's point of view.
 fn base(text: &[u8]) -> i64 {
     let head = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     let said = head
@@ -145,7 +147,7 @@ fn base(text: &[u8]) -> i64 {
     }
 }
 
-/// Whether a word stands in a text, outside of line comments.
+/// Whether a word occurs in a text, outside line comments.
 fn mentions(text: &[u8], word: &[u8]) -> bool {
     text.split(|byte| *byte == b'\n').any(|line| {
         let end = line
@@ -224,7 +226,7 @@ fn facts(question: &Question<'_>, base: i64, with_series: bool) -> Value {
 fn rank_facts(rank: Rank, metrics: &RankMetrics) -> Value {
     let ours = FIELDS.iter().zip(metrics.fields());
     let ceph = CEPH_FIELDS.iter().zip(metrics.fields());
-    // A service's own metric hides none of ours.
+    // A service's own metric does not hide a standard one.
     let extra = metrics
         .extra
         .iter()
@@ -292,7 +294,7 @@ fn text(value: Option<Value>) -> Option<String> {
         _ => None,
     }
 }
-/// A number as the driver packs it, or what was there instead.
+/// A number as the driver encodes it, or the value found in its place.
 fn exact(value: Option<Value>) -> Result<f64, String> {
     match value {
         Some(Value::Bytes(bytes)) => match <[u8; 8]>::try_from(&*bytes) {

@@ -1,22 +1,22 @@
-//! A script's saved state as bytes: what `WRstate` and `nacre.state` keep over a restart (MAL-51,
-//! MAL-62).
+//! Encoding of a script's saved state: what `WRstate` and `nacre.state` keep across restarts
+//! (MAL-51, MAL-62).
 //!
 //! ```text
 //!   value   0 nil · 1 false · 2 true · 3 integer i64 · 4 number f64 · 5 bytes u32+… · 6 list u32+values · 7 map u32+(bytes, value)
 //!   saved   version 1 · name u32+… · value          little-endian
 //! ```
-//! Decoding is total: what came from a disk may be anything.
+//! Decoding never panics: the bytes come from a disk.
 
 use bytes::Bytes;
 use nacre_policy::Value;
 use std::collections::BTreeMap;
 
-/// Longest stored state, in bytes.
+/// Maximum size of the stored state, in bytes.
 pub const STATE_BYTES_MAX: usize = 64 << 10;
 const DEPTH_MAX: u32 = 64;
 const VERSION: u8 = 1;
 
-/// The state of the policy called `program`.
+/// Encodes the state of the policy called `program`.
 #[must_use]
 pub fn encode(program: &str, state: &Value) -> Vec<u8> {
     let mut out = vec![VERSION];
@@ -25,7 +25,7 @@ pub fn encode(program: &str, state: &Value) -> Vec<u8> {
     out
 }
 
-/// Program and state. `None`: these bytes are no state.
+/// Policy and state. `None`: these bytes are not a state.
 #[must_use]
 pub fn decode(bytes: &[u8]) -> Option<(String, Value)> {
     let mut rest = bytes.strip_prefix(&[VERSION])?;
@@ -100,7 +100,7 @@ fn get(from: &mut &[u8], depth: u32) -> Option<Value> {
         4 => Value::Number(f64::from_le_bytes(take(from, 8)?.try_into().ok()?)),
         5 => Value::Bytes(Bytes::copy_from_slice(get_bytes(from)?)),
         6 => {
-            // Nothing is reserved by a length that nobody has checked.
+            // No memory is reserved for an unchecked length.
             let length = get_length(from)?;
             let mut list = Vec::new();
             for _ in 0..length {
@@ -149,7 +149,7 @@ mod tests {
             None,
             "more than a state"
         );
-        // A list that claims four thousand million entries, and lists in lists without end.
+        // A list that claims four thousand million entries, and endlessly nested lists.
         assert_eq!(decode(&[1, 0, 0, 0, 0, 6, 255, 255, 255, 255]), None);
         let deep: Vec<u8> = [vec![1, 0, 0, 0, 0], [6, 1, 0, 0, 0].repeat(100_000)].concat();
         assert_eq!(decode(&deep), None);

@@ -1,7 +1,7 @@
 //! Recorded load: the text form that `nacre policy test` reads (docs/formats/policy-trace.md).
 //!
-//! JSON, one object per line. The first says what there is, each further one is a tick and says
-//! what changed.
+//! JSON, one object per line. The first line describes the start; each further line is a tick and
+//! lists the changes.
 //!
 //! ```text
 //!   {"trace":1,"kind":"ranks","ranks":3,"tick_seconds":10,"capacity":100,"units":[{"name":"a","rank":0,"load":12.5}, …]}
@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Most ticks of a trace.
+/// Maximum number of ticks of a trace.
 pub const TICKS_MAX: usize = 100_000;
 
 /// A unit at the start.
@@ -26,18 +26,18 @@ pub struct TraceUnit {
     pub name: String,
     /// Where it is.
     pub rank: Rank,
-    /// Its load until a tick says otherwise.
+    /// Its load until a tick changes it.
     pub load: f64,
-    /// Never moves.
+    /// It never moves.
     pub pinned: bool,
 }
 
-/// What changes at a tick of ranks.
+/// Changes at a tick of ranks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankTick {
     /// New loads by unit.
     pub loads: BTreeMap<String, f64>,
-    /// Ranks that go down; the lowest that is up takes their units over.
+    /// Ranks that go down; the lowest rank that is up takes over their units.
     pub down: BTreeSet<Rank>,
     /// Ranks that come up.
     pub up: BTreeSet<Rank>,
@@ -56,23 +56,23 @@ pub struct CacheTick {
     pub value_bytes: f64,
 }
 
-/// What was recorded.
+/// The recorded load.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Recorded {
     /// Load of units on ranks.
     Ranks {
         /// How many ranks there are.
         ranks: u32,
-        /// Load at which a rank is busy all the time.
+        /// Load at which a rank is fully busy.
         capacity: f64,
-        /// What moves.
+        /// The units.
         units: Vec<TraceUnit>,
-        /// Changes.
+        /// The changes by tick.
         ticks: Vec<RankTick>,
     },
     /// Requests to a cache.
     Cache {
-        /// By tick.
+        /// The requests by tick.
         ticks: Vec<CacheTick>,
     },
 }
@@ -82,14 +82,14 @@ pub enum Recorded {
 pub struct Trace {
     /// Seconds between ticks.
     pub tick_seconds: f64,
-    /// What was recorded.
+    /// The recorded load.
     pub recorded: Recorded,
 }
 
-/// Why a text is no trace.
+/// Why a text is not a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadTrace {
-    /// Line, from 1.
+    /// Line number, from 1.
     pub line: usize,
     /// What is wrong with it.
     pub why: String,
@@ -103,10 +103,10 @@ impl fmt::Display for BadTrace {
 impl std::error::Error for BadTrace {}
 
 impl Trace {
-    /// Reads a text.
+    /// Parses a text.
     ///
     /// # Errors
-    /// The first line that is wrong, and why.
+    /// The first invalid line, and the reason.
     pub fn parse(text: &str) -> Result<Self, BadTrace> {
         let mut lines = text
             .lines()
@@ -188,7 +188,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Its text: what [`Trace::parse`] reads.
+    /// The text, readable by [`Trace::parse`].
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut lines = Vec::new();
@@ -359,7 +359,7 @@ fn rank_set(fields: &Map<String, Value>, name: &str, ranks: u32) -> Result<BTree
         .collect()
 }
 
-/// A misspelt field would silently mean its default.
+/// Refuses unknown fields: a misspelt field would silently mean its default.
 fn known(fields: &Map<String, Value>, names: &[&str]) -> Result<(), String> {
     match fields.keys().find(|name| !names.contains(&name.as_str())) {
         Some(name) => Err(format!(

@@ -1,11 +1,11 @@
-//! Any policy, any measurements: what the mechanism promises all the same (MAL-07).
+//! Any policy with any measurements: the guarantees of the mechanism (MAL-07).
 
 use crate::bench::*;
 use nacre_mantle::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// Amounts that policies come up with.
+/// Amounts that policies return.
 fn amount() -> impl Strategy<Value = String> {
     prop_oneof![
         40 => (0..110_u8).prop_map(|part| format!("mds[whoami].load * {part} / 100")),
@@ -57,7 +57,7 @@ fn policy() -> impl Strategy<Value = String> {
     })
 }
 
-/// Mostly sound measurements.
+/// Mostly valid measurements.
 fn measured() -> impl Strategy<Value = f64> {
     prop_oneof![
         200 => (0..1000_u16).prop_map(|load| f64::from(load) / 10.0),
@@ -106,7 +106,7 @@ proptest! {
             (decisions, bench.log, bench.saved)
         };
         let (decisions, log, saved) = run();
-        // Same inputs, same bytes. As texts: NaN is not equal to itself.
+        // Same inputs, same bytes. Compared as texts, because NaN is not equal to itself.
         prop_assert_eq!(format!("{:?}", (&decisions, &log, &saved)), format!("{:?}", run()));
         prop_assert!(log.len() <= 2 + 2 * ticks.len() && saved.is_none_or(|bytes| bytes.len() <= state::STATE_BYTES_MAX));
         let mut spent = 0.0;
@@ -125,7 +125,7 @@ proptest! {
                 }
             }
             prop_assert!(gone.len() <= options.units_max);
-            // By the weights that the policy gave, or the measured ones.
+            // By the policy's weights, or the measured ones.
             let whole: f64 = decision.meta_load.unwrap_or_else(|| units.iter().sum());
             if whole > 0.0 {
                 spent += decision.moves.iter().map(|step| step.load).sum::<f64>() / whole;

@@ -1,4 +1,4 @@
-//! A daemon on a bench: measurements by hand, one policy, ticks.
+//! A daemon on a test bench: given measurements, one policy, ticks.
 
 use bytes::Bytes;
 use nacre_mantle::*;
@@ -34,7 +34,7 @@ impl Bench {
             saved: None,
         }
     }
-    /// With everything allowed in one tick.
+    /// With all load movable in one tick.
     pub fn free(whoami: u32, policy: &str) -> Self {
         let mut bench = Self::new(
             whoami,
@@ -100,7 +100,7 @@ impl Bench {
     }
 }
 
-/// Ranks with these loads; units of `whoami` with those.
+/// Ranks with these loads; units of `whoami` with these loads.
 pub fn metrics(loads: &[f64], units: &[f64]) -> Metrics {
     let rank = |load: &f64| RankMetrics {
         auth: *load,

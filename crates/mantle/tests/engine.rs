@@ -60,7 +60,7 @@ fn targets_that_must_not_be_are_refused_whole_with_the_reason_and_the_place() {
         ("nacre.place('u0', 9)", "rank 9, which is not up"),
     ];
     for (bad, why) in refused {
-        // What is fine in it is not done either.
+        // The valid parts of the answer are not applied either.
         let policy = format!("{bad}\nnacre.place('u3', 2)\nnacre.state = 1");
         let mut bench = Bench::free(0, &policy);
         let decision = bench.tick(metrics(&[8.0, 0.0, 0.0], &[2.0, 2.0, 2.0, 2.0]));
@@ -120,7 +120,7 @@ fn a_failing_version_is_never_replaced_by_another_and_the_way_back_is_named() {
             .expect("reported")
             .ends_with("version 1 is the last good one: nacre policy rollback p --to 1")
     );
-    // The way back needs no read: its source was kept.
+    // The rollback needs no read: the source was kept.
     let out = bench.name(SPILL);
     assert!(
         !out.iter()
@@ -150,7 +150,7 @@ fn a_policy_can_be_cleared() {
             .expect("said")
             .contains("policy p is cleared")
     );
-    // Older maps say nothing.
+    // Older maps are ignored.
     bench.activate(SPILL);
     assert_eq!(bench.tick(two()).held, Some(Held::NoPolicy));
 }
@@ -180,7 +180,7 @@ fn reading_takes_half_a_tick_at_most_and_balancing_waits_for_nobody() {
         bench.log
     );
     assert_eq!(bench.engine.next_deadline(), None);
-    // An answer that comes now is too late; the tick holds and asks again.
+    // An answer that arrives now is too late; the tick holds and reads again.
     let lines = bench.log.len();
     assert!(
         bench
@@ -196,7 +196,7 @@ fn reading_takes_half_a_tick_at_most_and_balancing_waits_for_nobody() {
         "{decision:?}"
     );
     assert!(bench.engine.next_deadline().is_some());
-    // Unreadable for as long as you like: one line.
+    // Unreadable for any number of ticks: one line.
     for _ in 0..4 {
         bench.handle(Input::Source {
             digest: digest("targets[whoami+1] = 0"),
@@ -419,12 +419,12 @@ fn another_policy_does_not_find_this_one_s_state_and_bad_bytes_are_said() {
     assert!(large.tick(two()).held.is_some());
 }
 
-// F35: a tick had no bound in time. Went red when the engine did not say that a tick begins.
+// F35: a tick had no time limit. Fails when the engine does not announce the start of a tick.
 #[test]
 fn a_policy_that_takes_longer_than_its_host_has_fails_that_tick_and_moves_nothing() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-    /// Over from its tenth question of a tick on.
+    /// Expired from its tenth question of a tick on.
     #[derive(Default)]
     struct Questions(AtomicU32, AtomicU32);
     impl nacre_policy::Patience for Questions {

@@ -23,7 +23,7 @@ fn the_paper_s_line_works_as_it_is_written() {
             units: vec!["u0".into(), "u1".into()]
         }
     );
-    // In the words of its library the first rank is 1.
+    // In its library's convention the first rank is 1.
     let mut bench = Bench::free(
         0,
         r#"targets[whoami+1] = MDSs[whoami]["load"]/2 print(whoami, targets[2])"#,
@@ -48,8 +48,8 @@ fn half_and_full_units_differ_as_in_the_paper() {
     assert_eq!(moved(&Bench::free(0, half).tick(two())), [(1, vec!["u0"])]);
 }
 
-/// The shape of Ceph's own greedy balancer since 2017, written anew: ranks as keys, a table of
-/// targets given back.
+/// The shape of Ceph's own greedy balancer since 2017, rewritten: ranks as keys, a table of targets
+/// returned.
 const BY_RANK: &str = r#"
 local names = {"auth.meta_load", "all.meta_load", "req_rate", "queue_len", "cpu_load_avg"}
 local function weigh()
@@ -69,8 +69,8 @@ end
 return wanted
 "#;
 
-/// The same as Ceph had it in 2016: tables from 0 with `#`, global functions that are not hooks, a
-/// list from 1 given back.
+/// The shape of Ceph's balancer in 2016: tables from 0 with `#`, global functions that are not
+/// hooks, a list from 1 returned.
 const BY_LIST: &str = r#"
 function when()
   if whoami + 1 > #mds then return false end
@@ -151,8 +151,8 @@ fn hooks_are_asked_in_order_as_functions_and_as_the_paper_s_pieces_of_lua() {
             decision.loads,
             BTreeMap::from([(Rank(0), 10.0), (Rank(1), 2.0), (Rank(2), 1.0)])
         );
-        // Units weigh 3, 2, 5; 5 are asked for: both strategies meet it exactly, and the first
-        // named wins.
+        // Units weigh 3, 2 and 5; 5 is asked for: both strategies meet it exactly, and the first
+        // one named wins.
         assert_eq!(moved(&decision), [(2, vec!["u1", "u0"])]);
         facts.ranks.get_mut(&Rank(1)).expect("it is up").auth = 20.0;
         assert_eq!(
@@ -165,8 +165,8 @@ fn hooks_are_asked_in_order_as_functions_and_as_the_paper_s_pieces_of_lua() {
 
 #[test]
 fn a_hook_that_is_missing_has_the_obvious_meaning() {
-    // No when: always. No mdsload: all. No howmuch: heaviest first or lightest first, what is
-    // nearer.
+    // No `when`: always. No `mdsload`: all. No `howmuch`: heaviest first or lightest first,
+    // whichever is nearer.
     let decision = Bench::free(0, "function where() return {[1] = 3} end")
         .tick(metrics(&[9.0, 0.0], &[5.0, 3.0, 1.0]));
     assert_eq!(moved(&decision), [(1, vec!["u1"])]);
@@ -207,8 +207,8 @@ fn strategies_choose_what_they_say() {
 
 #[test]
 fn back_off_is_a_countdown_in_the_saved_state() {
-    // Malacology §6.2.3: a move only after two ticks of overload, and none for three ticks after
-    // it.
+    // Malacology §6.2.3: a move only after two ticks of overload, and none for three ticks after a
+    // move.
     let policy = r#"
         function when()
           local wait = RDstate()
@@ -219,7 +219,7 @@ fn back_off_is_a_countdown_in_the_saved_state() {
     let mut bench = Bench::free(0, policy);
     let mut pattern = String::new();
     for tick in 0..9 {
-        // A restart in the middle, with the bytes that were saved.
+        // A restart in the middle, with the saved bytes.
         if tick == 5 {
             let (saved, activation) = (bench.saved.clone().expect("it saved"), bench.activation);
             bench = Bench::free(0, policy);

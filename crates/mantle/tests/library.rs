@@ -1,5 +1,5 @@
-//! The library's policies: who gets what under named loads (MAL-58 to MAL-61, PAR-09 to PAR-12),
-//! and that none plays ping-pong on any example.
+//! The policies of the library: the receivers under given loads (MAL-58 to MAL-61, PAR-09 to
+//! PAR-12), and that none plays ping-pong on any example.
 
 use crate::bench::*;
 use nacre_mantle::*;
@@ -265,7 +265,7 @@ fn caches_are_bounded_at_once_after_a_trigger_or_when_the_reads_came_down() {
 
 #[test]
 fn a_regime_cache_that_knows_the_run_s_length_finds_the_third_regime_as_it_begins() {
-    // What K-means says when the run is over.
+    // The result of K-means after the run.
     let trace = generate(Shape::Keyspace, 1, 1);
     let trace::Recorded::Cache { ticks } = &trace.recorded else {
         unreachable!()
@@ -309,7 +309,7 @@ fn the_regime_cache_follows_other_growth_rates_without_a_knob() {
 
 #[test]
 fn no_policy_of_the_library_but_the_baseline_plays_ping_pong_or_fails_on_any_example() {
-    // What CephFS does by itself takes any rank above the mean to task, and is found out.
+    // CephFS's default balancer acts on any rank above the mean, and the model reports it.
     let (_, summary) = run("baseline", Shape::Drift, 2);
     assert!(
         summary.failed == 0 && !summary.ping_pong.is_empty(),

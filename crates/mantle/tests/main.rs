@@ -1,4 +1,4 @@
-//! What balancing promises under any policy: one binary, a module per promise.
+//! Guarantees of balancing under any policy: one binary, a module per guarantee.
 #![allow(missing_docs, reason = "tests")]
 
 mod adversary;

@@ -1,4 +1,4 @@
-//! The text of traces, and that a run is the same everywhere.
+//! The text form of traces, and that a run gives the same result everywhere.
 
 use nacre_mantle::*;
 
@@ -116,7 +116,7 @@ fn units_of_a_rank_that_goes_down_are_taken_over_and_nothing_goes_there() {
 
 #[test]
 fn thrashing_is_flagged_and_damped() {
-    // Whoever has it gives all of it away: the policy that upstream's users met.
+    // The rank that has the load gives all of it away: the policy of upstream's bug reports.
     let thrash = "nacre.mode('proxy') local to = whoami == 0 and 1 or 0 if mds[whoami].load > 0 then targets[to] = mds[whoami].load end";
     let run = |options: Options| {
         let trace = generate(Shape::Sequencers, 2, 1);

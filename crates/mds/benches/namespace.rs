@@ -1,6 +1,5 @@
-//! What a server's memory and processor have of each file (CEPH-20; ADR 0006): one JSON line.
-//! Goals: 400 B of memory per entry with its inode, and of a create's 50 µs a tenth for the
-//! namespace.
+//! A server's memory and processor use per file (CEPH-20; ADR 0006), as one JSON line. Goals: 400 B
+//! of memory per entry with its inode, and for the namespace a tenth of a create's 50 µs.
 #![allow(clippy::disallowed_methods)] // measuring needs a clock; nothing here decides anything
 
 use nacre_mds::evaluate::{Setting, Verdict, evaluate};
@@ -14,7 +13,7 @@ use std::time::Instant;
 const DIRECTORIES: u64 = 1_000;
 const FILES: u64 = 1_000_000;
 
-/// Bytes of this process that are in memory.
+/// Resident memory of this process in bytes.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/statm").expect("Linux says it");
     let pages: u64 = status
@@ -99,7 +98,7 @@ fn main() {
                 .into_iter()
                 .for_each(|change| tree.apply(change));
         }
-        // As with many clients: some hundred requests share an append.
+        // As with many clients: a few hundred requests share an append.
         if number % 100 == 0
             && let Some((_, bytes)) = journal.next_append()
         {

@@ -1,35 +1,35 @@
-//! Lists of rights (POSIX.1e, as Linux has them): what they say, and what they have to do with
-//! modes.
+//! Access control lists (POSIX.1e, as in Linux): their format, and how they relate to modes.
 //!
 //! ```text
-//!  u:: u:ANNA: u:BERT: g:: g:STAFF: m:: o::      in this order; those with a name any number of times
-//!   │                   └──────┬─────┘   │       the mask is needed if there is one with a name
-//!  mode: owner               group     others    the mode's bits for the group are the mask's, if there is one
+//!  u:: u:ANNA: u:BERT: g:: g:STAFF: m:: o::      in this order; any number of named entries
+//!   │                   └──────┬─────┘   │       the mask is required if there is a named entry
+//!  mode: owner               group     others    the mode's group bits are the mask's, if there is one
 //! ```
-//! An inode has them as extended attributes, in the form in which Linux hands them to programs, all
-//! numbers with the lowest byte first: version 2 (u32), then of each entry a tag (u16), rights
-//! (u16) and an id (u32). So they go out as they came, and rights are checked by those who are told
-//! them.
+//! An inode stores them as extended attributes, in the format in which Linux passes them to
+//! programs, all numbers little-endian: version 2 (u32), then for each entry a tag (u16),
+//! permissions (u16) and an id (u32). So attributes are returned exactly as they were set.
+//! Permissions are checked by the clients.
 //!
-//! Invariant: what is parsed is in order, and has all that it needs ([`Acl::parse`]).
+//! Invariant: a parsed list is in order and complete ([`Acl::parse`]).
 
 use bytes::Bytes;
 
 pub use nacre_wire::fs::inode::{ACL_ACCESS as ACCESS, ACL_DEFAULT as DEFAULT};
 
-/// Longest list in bytes: Linux reads no longer ones from a server, and could not use the file.
+/// Longest list in bytes: Linux does not accept longer ones from a server, and could not use the
+/// file.
 pub const BYTES_MAX: usize = 4096;
 
 const VERSION: u32 = 2;
 const HEAD: usize = 4;
 const ENTRY: usize = 8;
-/// The id of an entry without a name, and of no user or group.
+/// The id of entries without a name; no user or group has it.
 const NO_ID: u32 = u32::MAX;
-/// The bits of a mode that a list says, too.
+/// The mode bits that a list also contains.
 const MODE: u16 = 0o777;
 const RIGHTS: u16 = 0o7;
 
-/// Whose rights an entry says, in the order of a list; the numbers are Linux'.
+/// The tag of an entry, in the order of a list; the numbers are Linux'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tag {
     Owner = 1,
@@ -68,15 +68,15 @@ struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acl(Vec<Entry>);
 
-/// It is no list of rights.
+/// The bytes are not a valid list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
 impl Acl {
-    /// What an attribute says; `None`: nothing, there is no list.
+    /// Parses an attribute; `None`: there is no list.
     ///
     /// # Errors
-    /// [`Malformed`]: as Linux takes it, an entry is not in its place, or one is missing.
+    /// [`Malformed`]: by Linux' rules, an entry is misplaced or missing.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, Malformed> {
         if bytes.is_empty() {
             return Ok(None);
@@ -99,7 +99,7 @@ impl Acl {
         }
     }
 
-    /// Whether all are in order, those that must be there are, and no other is there twice.
+    /// Whether all entries are in order, the required ones are present, and none is duplicated.
     fn is_whole(&self) -> bool {
         let tags = || self.0.iter().map(|entry| entry.tag);
         let in_order = tags()
@@ -114,7 +114,7 @@ impl Acl {
             && (!is_named || has(Tag::Mask))
     }
 
-    /// As an attribute.
+    /// Encodes the list as an attribute.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
         let mut bytes = VERSION.to_le_bytes().to_vec();
@@ -126,7 +126,7 @@ impl Acl {
         bytes.into()
     }
 
-    /// The entries that are bits of a mode, and how far up.
+    /// The entries that correspond to mode bits, each with its shift.
     fn classes(&mut self) -> impl Iterator<Item = (&mut Entry, u32)> {
         let group = if self.0.iter().any(|entry| entry.tag == Tag::Mask) {
             Tag::Mask
@@ -141,7 +141,7 @@ impl Acl {
         })
     }
 
-    /// The nine bits of a mode that say of it what they can.
+    /// The nine mode bits that represent the list as far as possible.
     #[must_use]
     pub fn mode(&self) -> u16 {
         self.clone()
@@ -149,13 +149,13 @@ impl Acl {
             .fold(0, |mode, (entry, up)| mode | entry.rights << up)
     }
 
-    /// The mode is set: its nine bits become those of the list.
+    /// Applies the nine bits of a new mode to the list.
     pub fn set_mode(&mut self, mode: u16) {
         self.classes()
             .for_each(|(entry, up)| entry.rights = mode >> up & RIGHTS);
     }
 
-    /// Whether a mode says all of it.
+    /// Whether a mode represents the list completely.
     #[must_use]
     pub fn is_mode(&self) -> bool {
         self.0
@@ -163,9 +163,9 @@ impl Acl {
             .all(|entry| !entry.tag.is_named() && entry.tag != Tag::Mask)
     }
 
-    /// What is made in a directory with this default list: its mode, of which `mode` was wanted,
-    /// and its own list, if the mode does not say all of it. What the maker takes off modes
-    /// counts for nothing.
+    /// For a new inode in a directory with this default list: its mode, given the requested `mode`,
+    /// and its own list if the mode does not represent it completely. The creator's umask is
+    /// ignored.
     #[must_use]
     pub fn inherited(&self, mode: u16) -> (u16, Option<Self>) {
         let mut acl = self.clone();
@@ -174,7 +174,7 @@ impl Acl {
         (mode, Some(acl).filter(|acl| !acl.is_mode()))
     }
 
-    /// The mode of an inode that has `mode` and is given this list.
+    /// The mode of an inode with `mode` after it gets this list.
     #[must_use]
     pub fn given_to(&self, mode: u16) -> u16 {
         mode & !MODE | self.mode()

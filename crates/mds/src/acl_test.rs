@@ -2,7 +2,7 @@ use super::*;
 
 const TAGS: [u16; 6] = [1, 2, 4, 8, 16, 32];
 
-/// An attribute's bytes, written down by hand.
+/// An attribute's bytes, written by hand.
 fn bytes(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0];
     for (tag, rights, id) in entries {
@@ -18,7 +18,7 @@ fn parse(entries: &[(u16, u16, u32)]) -> Acl {
 }
 const NO: u32 = u32::MAX;
 
-/// What Linux' `posix_acl_valid` says, step by step.
+/// The rules of Linux' `posix_acl_valid`, step by step.
 fn valid(tags: &[u16]) -> bool {
     let (mut state, mut needs_mask) = (1, false);
     for tag in tags {
@@ -116,7 +116,7 @@ fn a_list_goes_out_as_it_came() {
         (32, 4, NO),
     ];
     assert_eq!(parse(&named).to_bytes(), bytes(&named));
-    // Ids of entries that have none say nothing.
+    // Ids of entries without a name are ignored.
     let odd = [(1, 7, 3), (4, 5, 4), (32, 0, 0)];
     assert_eq!(
         parse(&odd).to_bytes(),
@@ -124,7 +124,7 @@ fn a_list_goes_out_as_it_came() {
     );
 }
 
-/// Rights of owner, group, mask and others, each as it may be; the mask is there or not.
+/// All permissions of owner, group, mask and others, with and without a mask.
 fn all() -> impl Iterator<Item = (Acl, [u16; 3], Option<u16>)> {
     (0..8_u16.pow(3))
         .flat_map(|n| (0..=8).map(move |mask| (n, mask)))
@@ -147,8 +147,8 @@ fn rights(acl: &Acl, tag: Tag) -> Option<u16> {
         .map(|entry| entry.rights)
 }
 
-/// The mode's middle bits are the mask's; a mode that is set leaves the rights of groups and users
-/// as they are, if there is a mask.
+/// The mode's group bits are the mask's; setting a mode leaves the permissions of groups and users
+/// unchanged if there is a mask.
 #[test]
 fn a_mode_and_a_list_say_the_same() {
     for (acl, [owner, group, others], mask) in all() {
@@ -167,8 +167,8 @@ fn a_mode_and_a_list_say_the_same() {
     }
 }
 
-/// As Linux' `posix_acl_create_masq`: what is made has no right that was not wanted, and none that
-/// the directory does not give.
+/// Like Linux' `posix_acl_create_masq`: a new inode has no permission that was not requested, and
+/// none that the directory does not give.
 #[test]
 fn what_is_made_has_what_is_wanted_of_what_is_given() {
     for (acl, [_, group, _], mask) in all() {

@@ -1,19 +1,20 @@
-//! Which clients have a file open, and what each may do with its data (CEPH-03, -08, -15).
+//! Which clients have a file open, and their capabilities for its data (CEPH-03, -08, -15).
 //!
 //! ```text
-//!  who has it open                  each may
-//!  one client, also for writing     Buffer   it writes later, and knows how large the file is
+//!  open by                          capability of each
+//!  one client, also for writing     Buffer   it may delay writes, and it knows the file's size
 //!  only for reading                 Cache
 //!  several, some for writing        Sync     reads and writes at once
-//!  another client cuts it off       Nothing  for a moment
-//!  below a quota of bytes           Bounded in place of Buffer, and Asks in place of Sync
+//!  another client truncates it      Nothing  for a moment
+//!  below a quota of bytes           Bounded instead of Buffer, and Asks instead of Sync
 //!
-//!  more than it may: FsCaps 6 ─▶ the client writes what it buffers ─▶ Comply 6
-//!  less than it may, and no other client has more than goes with that: granted, with an answer or with FsCaps
-//!  another client looks at a file that one may be writing: FsCaps 7, the same capability ─▶ Comply 7 says how large it is
+//!  too large a capability: FsCaps 6 ─▶ the client writes what it buffers ─▶ Comply 6
+//!  a larger one is possible, and no other client has a conflicting one: granted, with an answer or with FsCaps
+//!  another client looks at a file that one may be writing: FsCaps 7, the same capability ─▶ Comply 7 has the size
 //! ```
-//! Invariants: what two clients were granted, and have not given back, goes together; what a client
-//! is granted comes after what it was told before; if all comply, each is granted what it may.
+//! Invariants: capabilities that were granted to two clients and not given back never conflict; a
+//! grant comes after everything sent to the client before it; if all clients comply, each gets the
+//! largest capability possible.
 
 use crate::rooms::Rooms;
 use nacre_types::{ClientId, Ino};
@@ -21,23 +22,23 @@ use nacre_wire::fs::Stamp;
 use nacre_wire::msg::fs::{FsCap, FsCapNews, FsOpens};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A file that a client has open.
+/// An open file of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Holding {
     reads: u32,
     writes: u32,
-    /// What it was granted and has not given back.
+    /// Granted and not given back.
     cap: FsCap,
-    /// What it is to have no more than, and the first number that said so, if that is not
-    /// answered. Later ones ask how large the file is only.
+    /// The pending recall: the first number that requested it, and the capability to reduce to.
+    /// Later numbers only ask for the file's size.
     asked: Option<(u64, FsCap)>,
-    /// What it said to have left when it greeted without having answered that.
+    /// What it claimed to have when it greeted before answering that.
     claim: Option<FsCap>,
-    /// The last number that it was told.
+    /// The last number sent to it.
     last: u64,
-    /// The last number that it has answered.
+    /// The last number it has answered.
     answered: u64,
-    /// How large it has made the file, and when, without having written that.
+    /// The size it has given the file, and when, without having written that.
     told: Option<(u64, Stamp)>,
 }
 
@@ -57,14 +58,14 @@ impl Default for Holding {
 }
 
 impl Holding {
-    /// What it has when it has answered; it may have by now.
+    /// Its capability once it has answered; it may already have it.
     fn least(&self) -> FsCap {
         self.asked
             .map_or(self.cap, |(_, asked)| self.cap.min(asked))
     }
 }
 
-/// Whether two clients may have these at a time.
+/// Whether two clients may have these capabilities at once.
 fn go_together(one: FsCap, other: FsCap) -> bool {
     let (less, more) = (one.min(other), one.max(other));
     match more {
@@ -74,7 +75,7 @@ fn go_together(one: FsCap, other: FsCap) -> bool {
     }
 }
 
-/// Of a client's stops, the one that lasts until its end is said.
+/// The number of a client's exclusion that lasts until the client ends it.
 pub(crate) const ALONE: u64 = 0;
 
 /// See the module head.
@@ -82,37 +83,36 @@ pub(crate) const ALONE: u64 = 0;
 pub(crate) struct Caps {
     files: BTreeMap<Ino, BTreeMap<ClientId, Holding>>,
     clients: BTreeMap<ClientId, BTreeSet<Ino>>,
-    /// Requests that want all but their own client to do nothing with a file: of one client at a
-    /// time.
+    /// Requests that exclude all other clients from a file, from one client at a time.
     stops: BTreeMap<Ino, (ClientId, BTreeSet<u64>)>,
-    /// Files that are below a quota of bytes, or may be, and how large clients may make them.
+    /// Files that are or may be below a quota of bytes, and how large clients may make them.
     bounded: BTreeSet<Ino>,
     rooms: Rooms,
-    /// Those who have been told something and have not answered, and of how many files.
+    /// Clients that have not answered, with the number of files concerned.
     owing: BTreeMap<ClientId, usize>,
-    /// The last number that was given: never one twice.
+    /// The last number used; numbers are never reused.
     last: u64,
-    /// To be told, in order.
+    /// Messages to send, in order.
     news: Vec<(ClientId, FsCapNews)>,
-    /// Not all have said what they have been granted: nothing is granted.
+    /// Whether clients still have to report their grants: until then nothing is granted.
     paused: bool,
 }
 
 impl Caps {
-    /// What clients of the rank's last holder have been granted they say one after the other:
-    /// nothing is granted before [`Self::begin`].
+    /// For a takeover: clients of the rank's last holder report their grants one after the other,
+    /// and nothing is granted before [`Self::begin`].
     pub fn paused() -> Self {
         Self {
             paused: true,
             ..Self::default()
         }
     }
-    /// Numbers begin behind this: what was asked by an earlier holder is answered by no number of
-    /// this one.
+    /// Starts numbering after `number`, so that an answer to an earlier holder cannot match a
+    /// number of this one.
     pub const fn number_from(&mut self, number: u64) {
         self.last = number;
     }
-    /// All have said what they have, or are clients no more.
+    /// All clients have reported what they have, or are gone.
     pub fn begin(&mut self) {
         if std::mem::take(&mut self.paused) {
             let all: Vec<Ino> = self.files.keys().copied().collect();
@@ -125,23 +125,23 @@ impl Caps {
     fn held(&self, client: ClientId, ino: Ino) -> Option<&Holding> {
         self.files.get(&ino)?.get(&client)
     }
-    /// Whether a client has it open.
+    /// Whether any client has it open.
     pub fn is_open(&self, ino: Ino) -> bool {
         self.files.contains_key(&ino)
     }
-    /// How many files a client has open, and how many of them for writing.
+    /// Number of files that a client has open, and how many of them for writing.
     pub fn count(&self, client: ClientId) -> (u32, u32) {
         let files = self.clients.get(&client).into_iter().flatten();
         files.fold((0, 0), |(open, writing), ino| {
             (open + 1, writing + u32::from(self.writes(client, *ino)))
         })
     }
-    /// Whether a client writes a file later, alone.
+    /// Whether a client may delay writes of a file, alone.
     pub fn buffers(&self, client: ClientId, ino: Ino) -> bool {
         self.held(client, ino)
             .is_some_and(|held| held.cap.buffers())
     }
-    /// Whether no other client may be writing a file: what lies beyond its end is this client's.
+    /// Whether no other client may be writing a file, so that data beyond its end is this client's.
     pub fn writes_alone(&self, ino: Ino, client: ClientId) -> bool {
         let all = self.files.get(&ino).into_iter().flatten();
         let others = all.filter(|(other, held)| **other != client && held.writes > 0);
@@ -153,18 +153,18 @@ impl Caps {
     pub fn writes(&self, client: ClientId, ino: Ino) -> bool {
         self.held(client, ino).is_some_and(|held| held.writes > 0)
     }
-    /// The client that may be writing a file unseen, if it is not this one.
+    /// The client other than `but` that may be writing a file without telling the server.
     pub fn writer(&self, ino: Ino, but: ClientId) -> Option<ClientId> {
         let all = self.files.get(&ino)?;
         let writes = |(client, held): &(&ClientId, &Holding)| **client != but && held.cap.buffers();
         all.iter().find(writes).map(|(client, _)| *client)
     }
-    /// What another client has said of a file that it may be writing: size and time.
+    /// What a client other than `but` reported about a file that it may be writing: size and time.
     pub fn told(&self, ino: Ino, but: ClientId) -> Option<(u64, Stamp)> {
         let writer = self.writer(ino, but)?;
         self.files[&ino][&writer].told
     }
-    /// The file is cut off: what was said before counts no more.
+    /// The file is truncated: earlier reports are void.
     pub fn forget_told(&mut self, ino: Ino) {
         self.files
             .get_mut(&ino)
@@ -172,13 +172,13 @@ impl Caps {
             .flatten()
             .for_each(|(_, held)| held.told = None);
     }
-    /// What a client may do with a file, and may be told so.
+    /// The capability of a client for a file, as it may be reported to the client.
     pub fn given(&self, client: ClientId, ino: Ino) -> FsCap {
         self.held(client, ino)
             .map_or(FsCap::Nothing {}, Holding::least)
     }
-    /// What a client is told that it was granted. One that reads and writes at once hears of that
-    /// also if it is to give it back already: what waited there begins first.
+    /// The capability to report as granted. A client with direct I/O is told of a grant even if it
+    /// must already give it back, because requests waiting for it start first.
     pub fn granted(&self, client: ClientId, ino: Ino) -> FsCap {
         let told = |held: &Holding| {
             if held.cap.is_shared() {
@@ -193,7 +193,7 @@ impl Caps {
     pub fn owing(&self) -> impl Iterator<Item = ClientId> {
         self.owing.keys().copied()
     }
-    /// Clients for which others do nothing with a file until they say that they are done with it.
+    /// Clients that exclude others from a file until they end it.
     pub fn stopping(&self) -> impl Iterator<Item = ClientId> {
         let others = |ino| self.files.get(ino).map_or(0, BTreeMap::len) > 1;
         let lasting = self
@@ -202,16 +202,16 @@ impl Caps {
             .filter(move |(ino, (_, numbers))| numbers.contains(&ALONE) && others(ino));
         lasting.map(|(_, (client, _))| *client)
     }
-    /// Takes what is to be told, in order.
+    /// Takes the messages to send, in order.
     pub fn take(&mut self, into: &mut Vec<(ClientId, FsCapNews)>) {
         into.append(&mut self.news);
     }
 
     // ── who has what open ───────────────────────────────────────────────────────────────
 
-    /// A client has opened a file: what it [may do](Self::given) it is told with the answer.
+    /// A client has opened a file: the answer reports its [capability](Self::given).
     pub fn open(&mut self, client: ClientId, ino: Ino, write: bool) {
-        // What was asked when it had it open before has been answered with the close.
+        // Messages from when it had the file open before were answered by the close.
         let new = Holding {
             answered: self.last,
             ..Holding::default()
@@ -236,7 +236,7 @@ impl Caps {
             at <= before || *who != client || news.number > 0
         });
     }
-    /// It has closed it. What it buffered is written.
+    /// A client has closed the file. What it buffered is written.
     pub fn close(&mut self, client: ClientId, ino: Ino, write: bool) {
         let Some(held) = self
             .files
@@ -259,9 +259,8 @@ impl Caps {
         self.note_room(ino);
         self.settle(ino);
     }
-    /// A client says what it has open; whether that is the first time to this holder of the rank.
-    /// If it is not, what it has been granted and does not know of is lost, and what it was told is
-    /// told again.
+    /// A client reports what it has open; returns whether for the first time to this holder of the
+    /// rank. If not, grants that it does not know of are void, and messages are sent again.
     pub fn greet(&mut self, client: ClientId, opens: &[FsOpens], is_first: bool) {
         if is_first {
             self.end(client);
@@ -298,8 +297,8 @@ impl Caps {
             let claim = claims.get(&ino).copied().unwrap_or(FsCap::Nothing {});
             let asked = held.asked.map(|(_, cap)| (held.last, cap));
             if asked.is_some() {
-                // It may have given it back: what it says of the file with that is still on its
-                // way.
+                // It may have given it back: its report about the file, sent with that, is still in
+                // flight.
                 held.claim = Some(held.claim.map_or(claim, |before| before.min(claim)));
             } else {
                 held.cap = held.cap.min(claim);
@@ -311,7 +310,7 @@ impl Caps {
             self.settle(ino);
         }
     }
-    /// A client is gone, and can do nothing any more.
+    /// A client is gone and can do nothing any more.
     pub fn end(&mut self, client: ClientId) {
         self.news.retain(|(who, _)| *who != client);
         for ino in self.clients.get(&client).cloned().unwrap_or_default() {
@@ -368,11 +367,11 @@ impl Caps {
             .filter(|(_, all)| all.values().any(|held| held.writes > 0))
             .map(|(ino, _)| *ino)
     }
-    /// Those that are below a quota, or may be.
+    /// Those that are or may be below a quota.
     pub const fn bounded(&self) -> &BTreeSet<Ino> {
         &self.bounded
     }
-    /// A file is below a quota, or not any more.
+    /// Records whether a file is below a quota.
     pub fn bound(&mut self, ino: Ino, is_bounded: bool) {
         let changed = if is_bounded {
             self.bounded.insert(ino)
@@ -383,7 +382,7 @@ impl Caps {
             self.settle(ino);
         }
     }
-    /// Whether a client may make a file larger than any quota.
+    /// Whether a client may make a file larger without any limit.
     pub fn is_boundless(&self, ino: Ino) -> bool {
         let mut all = self.files.get(&ino).into_iter().flatten();
         all.any(|(_, held)| {
@@ -394,8 +393,8 @@ impl Caps {
     pub const fn rooms(&self) -> &Rooms {
         &self.rooms
     }
-    /// How large this client may make a file, and how large it may have made it by now, if it tells
-    /// that.
+    /// How large this client may make a file, and how large it may already have made it, if it
+    /// reports that.
     pub fn room(&self, client: ClientId, ino: Ino) -> (u64, u64) {
         match self.held(client, ino).map(|held| held.cap) {
             Some(FsCap::Bounded { room }) => (room, room),
@@ -403,7 +402,7 @@ impl Caps {
             _ => (0, u64::MAX),
         }
     }
-    /// A client may make a file so large. Who is to give something back is given nothing.
+    /// Allows a client to make a file this large. A client with a pending recall is given nothing.
     pub fn give_room(&mut self, client: ClientId, ino: Ino, room: u64) {
         let Some(held) = self
             .files
@@ -419,7 +418,7 @@ impl Caps {
             self.note_room(ino);
         }
     }
-    /// What a client may still make of a file is wanted back; whether it has not answered.
+    /// Recalls the unused space of a file; returns whether the answer is pending.
     pub fn take_back_room(&mut self, ino: Ino) -> bool {
         let all = self.files.get(&ino).into_iter().flatten();
         let mut rooms =
@@ -449,8 +448,8 @@ impl Caps {
 
     // ── what is told and answered ───────────────────────────────────────────────────────
 
-    /// A client has done what it was told with this number, and with those before it.
-    /// `told`: how large it has made the file, and when, if that is not written.
+    /// A client has complied with this number and all earlier ones. `told`: the size it has given
+    /// the file, and when, if that is not written yet.
     pub fn comply(&mut self, client: ClientId, ino: Ino, number: u64, told: Option<(u64, Stamp)>) {
         let Some(held) = self
             .files
@@ -472,13 +471,13 @@ impl Caps {
         self.note_room(ino);
         self.settle(ino);
     }
-    /// Asks the client that may be writing a file how large it is, for another one: whom, and the
-    /// number that it answers.
+    /// Asks the client that may be writing a file for its size, on behalf of another client;
+    /// returns the client and the number of the question.
     pub fn ask(&mut self, ino: Ino, looker: ClientId) -> Option<(ClientId, u64)> {
         let writer = self.writer(ino, looker)?;
         let held = self.files[&ino][&writer];
         let cap = held.asked.map_or(held.cap, |(_, cap)| cap);
-        // What is to be told yet is answered later than now.
+        // An unsent message will be answered after now.
         let waits = self
             .news
             .iter()
@@ -489,18 +488,18 @@ impl Caps {
             number.unwrap_or_else(|| self.tell(writer, ino, cap)),
         ))
     }
-    /// Whether it has been answered, or need not be any more.
+    /// Whether the question was answered, or is void.
     pub fn is_answered(&self, ino: Ino, writer: ClientId, number: u64) -> bool {
         self.held(writer, ino)
             .is_none_or(|held| held.answered >= number)
     }
-    /// Whether another client may write it later, and answer changes of its attributes itself.
+    /// Whether another client may delay writes of it, and answer attribute changes itself.
     pub fn has_another_alone(&self, ino: Ino, than: ClientId) -> bool {
         let mut all = self.files.get(&ino).into_iter().flatten();
         all.any(|(client, held)| *client != than && held.cap.buffers())
     }
-    /// A request wants all others to do nothing with a file, until [`Self::go_on`]; whether that is
-    /// so.
+    /// A request excludes all other clients from a file until [`Self::go_on`]; returns whether they
+    /// are excluded now.
     pub fn stop(&mut self, ino: Ino, by: ClientId, number: u64) -> bool {
         let (client, numbers) = self
             .stops
@@ -520,7 +519,7 @@ impl Caps {
         let mut others = others.map(|(_, held)| held.cap);
         others.all(|cap| cap == FsCap::Nothing {})
     }
-    /// What the client wanted others to wait for is done, as far as it is this request.
+    /// Ends this request's exclusion.
     pub fn go_on(&mut self, ino: Ino, by: ClientId, number: u64) {
         let Some((_, numbers)) = self.stops.get_mut(&ino).filter(|(client, _)| *client == by)
         else {
@@ -554,7 +553,7 @@ impl Caps {
         number
     }
 
-    /// What each client may do if none is stopped, all being as it is.
+    /// The capability of each client if none is excluded.
     fn target(all: &BTreeMap<ClientId, Holding>, is_bounded: bool) -> FsCap {
         if all.values().all(|held| held.writes == 0) {
             return FsCap::Cache {};
@@ -566,7 +565,7 @@ impl Caps {
             (_, true) => FsCap::Asks {},
         }
     }
-    /// Takes back what is too much, and grants what is possible.
+    /// Recalls what conflicts, and grants what is possible.
     fn settle(&mut self, ino: Ino) {
         let Some(all) = self.files.get(&ino).filter(|_| !self.paused) else {
             return;
@@ -581,7 +580,7 @@ impl Caps {
                 FsCap::Nothing {}
             }
         };
-        // What one was given is taken back only when others want it (`take_back_room`).
+        // Space that a client was given is recalled only when others need it (`take_back_room`).
         let with_room = |held: &Holding, cap| match (held.least(), cap) {
             (least @ FsCap::Bounded { .. }, FsCap::Bounded { .. }) => least,
             _ => cap,
@@ -590,12 +589,12 @@ impl Caps {
             .iter()
             .map(|(client, held)| (*client, with_room(held, may(*client))));
         let clients: Vec<(ClientId, FsCap)> = each.collect();
-        // What one is granted may let another one have more.
+        // A grant to one client may allow a larger one for another.
         while clients.iter().fold(false, |changed, (client, target)| {
             self.settle_one(*client, ino, *target) | changed
         }) {}
     }
-    /// The same for one client; whether it was granted something.
+    /// The same for one client; returns whether it got a grant.
     fn settle_one(&mut self, client: ClientId, ino: Ino, target: FsCap) -> bool {
         let held = self.files[&ino][&client];
         let others = self.files[&ino]
@@ -605,8 +604,8 @@ impl Caps {
             .into_iter()
             .all(|(_, other)| go_together(other.cap, target) && go_together(other.least(), target));
         if held.least() > target {
-            // One that writes before another one has forgotten what it read would not be seen by
-            // that.
+            // If one client writes before another has dropped what it read, the other would not see
+            // the write.
             self.tell(client, ino, if fits { target } else { FsCap::Nothing {} });
         } else if held.asked.is_none() && held.cap < target && fits {
             let all = self.files.get_mut(&ino).expect("just seen");
@@ -621,8 +620,7 @@ impl Caps {
             ));
             return true;
         } else if held.asked.is_none() && held.cap < target && !go_together(held.cap, target) {
-            // All read and write at once, and none may begin to keep what it reads before none
-            // writes.
+            // All have direct I/O, and none may begin to cache before all have stopped writing.
             self.tell(client, ino, FsCap::Nothing {});
         }
         false

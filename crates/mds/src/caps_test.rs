@@ -1,6 +1,6 @@
-//! The capabilities of a file, and all that can happen to them: up to some depth every order of
-//! what clients do, of messages, and of connections that break. (Once 10 deep, where it found two
-//! faults; 8 takes some seconds.)
+//! Capabilities of a file, explored exhaustively up to some depth: every order of client actions,
+//! messages and broken connections. (Depth 10 was run once and found two bugs; depth 8 takes some
+//! seconds.)
 
 use super::*;
 use std::collections::VecDeque;
@@ -28,19 +28,19 @@ enum ToClient {
     Welcome,
 }
 
-/// What a client does, and what is on its way to it and from it.
+/// A client's state, and the messages in flight to and from it.
 #[derive(Clone, Debug, Default)]
 struct Client {
     next: u64,
     unanswered: BTreeMap<u64, Request>,
     opens: [u32; 2],
     cap: Option<FsCap>,
-    /// It is to have this, and has not said so.
+    /// A recall that it has not answered.
     recall: Option<(u64, FsCap)>,
     greets: bool,
     up: VecDeque<ToServer>,
     down: VecDeque<ToClient>,
-    /// Requests that the server has done, and those that wait there.
+    /// Requests that the server has executed, and those waiting there.
     done: BTreeMap<u64, Request>,
     waiting: BTreeMap<u64, Request>,
 }
@@ -49,7 +49,7 @@ struct Client {
 struct World {
     caps: Caps,
     clients: [Client; 2],
-    /// What has happened, to be shown.
+    /// The steps so far, for display.
     steps: Vec<Step>,
 }
 
@@ -69,7 +69,7 @@ impl Client {
     fn is_open(&self) -> bool {
         self.opens != [0, 0]
     }
-    /// What it has open, for reading and for writing, and does not close.
+    /// Its opens for reading and for writing, without those it is closing.
     fn uses(&self) -> [u32; 2] {
         let closing = |write| {
             self.unanswered
@@ -78,7 +78,7 @@ impl Client {
         };
         [false, true].map(|write| self.opens[usize::from(write)] - u32::from(closing(write)))
     }
-    /// What it may do: with what it is closing, nothing.
+    /// Its capability; none while it is closing.
     fn cap(&self) -> FsCap {
         let [reads, writes] = self.uses();
         let most = match (reads, writes) {
@@ -208,13 +208,13 @@ impl World {
                 let client = &mut self.clients[who];
                 (client.up, client.down) = (VecDeque::new(), VecDeque::new());
                 client.greets = true;
-                // What it does not claim it has no more, if it is opened again before it is closed.
+                // What it does not claim is gone, if it reopens the file before it is closed.
                 client.cap = Some(client.cap());
                 client
                     .up
                     .push_back(ToServer::Greet(client.opens, client.cap()));
             }
-            // It is fenced, and begins again as another one.
+            // It is fenced, and restarts as another instance.
             Step::Die(who) => {
                 self.clients[who] = Client {
                     next: self.clients[who].next + 1000,
@@ -301,8 +301,8 @@ impl World {
 
     fn check(&self) {
         let [one, other] = [0, 1].map(|who| self.clients[who].cap());
-        // It may have been granted more, and not know it yet. As long as it only reads it is in no
-        // one's way.
+        // It may have a larger grant that it does not know yet. While it only reads, it conflicts
+        // with none.
         let reads = |who: usize| {
             self.clients[who].cap() == FsCap::Sync {} && self.clients[who].uses()[1] == 0
         };
@@ -338,7 +338,7 @@ impl World {
             .count();
         assert_eq!(owed, self.caps.owing.values().sum::<usize>());
     }
-    /// All messages arrive, and all comply: then each has what it may.
+    /// All messages arrive, and all clients comply: then each has the largest capability possible.
     fn end(mut self) {
         let mut rounds = 0;
         while self
@@ -373,7 +373,7 @@ impl World {
             assert!(self.clients[*who].unanswered.is_empty(), "{self:?}");
         }
     }
-    /// The same but for the numbers.
+    /// The state without absolute numbers.
     fn key(&self) -> String {
         let mut text = format!(
             "{:?}",
@@ -399,7 +399,7 @@ impl World {
                 .collect::<Vec<_>>()
         );
         text.push_str(&format!("{:?} {:?}", self.caps.files, self.caps.stops));
-        // Numbers by their rank.
+        // Numbers are replaced by their ranks.
         let mut numbers: Vec<u64> = text
             .split(|c: char| !c.is_ascii_digit())
             .filter_map(|part| part.parse().ok())
@@ -485,7 +485,7 @@ fn who_looks_is_told_by_who_writes() {
         (Some((9, Stamp(8))), None)
     );
     assert!(caps.is_answered(INO, writer, number) && !caps.is_answered(INO, writer, later));
-    // Who looks again and again does not keep another one from opening it.
+    // A client that looks again and again cannot keep another one from opening the file.
     caps.open(BOTH[1], INO, true);
     let recall = caps.last;
     caps.take(&mut news);
@@ -508,9 +508,9 @@ fn who_looks_is_told_by_who_writes() {
     assert!(caps.is_answered(INO, writer, later) && caps.owing().next().is_none());
 }
 
-/// It had made the file larger, and said so with what it gave back; that was lost with the
-/// connection. Others were given the file when it greeted, and saw it as it was before. (Simulated:
-/// seed 566 of e797dd8a.)
+/// A client had made the file larger, and reported that when it gave the capability back; the
+/// message was lost with the connection. When it greeted, others were given the file and saw it as
+/// it was before. (Simulated: seed 566 of e797dd8a.)
 #[test]
 fn what_was_given_back_over_a_lost_connection_is_free_when_its_word_comes() {
     let [anna, bert] = BOTH;

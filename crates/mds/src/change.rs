@@ -1,4 +1,5 @@
-//! What the journal says: new values, never differences, so that replaying twice is replaying once.
+//! Changes in the journal: new values, never differences, so that replaying twice has the effect of
+//! replaying once.
 
 use nacre_types::{Frag, Ino, Name};
 use nacre_wire::fs::{Entry, Head};
@@ -8,48 +9,48 @@ use nacre_wire::wire_enum;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "nearly all set entries")]
 pub enum Change {
-    /// A name stands for this from now on.
+    /// A name refers to this entry from now on.
     Set {
-        /// In which directory.
+        /// The directory.
         dir: Ino,
-        /// In which part of it.
+        /// Its fragment.
         frag: Frag,
-        /// Which name.
+        /// The name.
         name: Name,
-        /// For what.
+        /// The entry.
         entry: Entry,
     },
-    /// A name stands for nothing any more.
+    /// A name is removed.
     Remove {
-        /// In which directory.
+        /// The directory.
         dir: Ino,
-        /// In which part of it.
+        /// Its fragment.
         frag: Frag,
-        /// Which name.
+        /// The name.
         name: Name,
     },
-    /// A directory is new: there is nothing in it.
+    /// A new, empty directory.
     Begin {
-        /// Which.
+        /// The directory.
         dir: Ino,
     },
-    /// A directory, which was empty, is gone.
+    /// An empty directory is removed.
     End {
-        /// Which.
+        /// The directory.
         dir: Ino,
     },
-    /// What is in a fragment.
+    /// The head of a fragment.
     Head {
-        /// Of which directory.
+        /// The directory.
         dir: Ino,
-        /// Which part of it.
+        /// Its fragment.
         frag: Frag,
-        /// All of it together.
+        /// The new head.
         head: Head,
     },
 }
 impl Change {
-    /// The directory whose names it changes; none, if it says what is in one.
+    /// The directory whose names it changes; `None` if it only changes a head.
     pub(crate) const fn dir(&self) -> Option<Ino> {
         match self {
             Self::Set { dir, .. }

@@ -2,18 +2,17 @@
 //!
 //! ```text
 //!  look ─▶ all have holders: wait for news
-//!     └──▶ one has none ─▶ fence the one that had it last ─▶ a lease ─▶ compare and set ─▶ Claimed
-//!                                                                └── another was faster: look again
+//!     └──▶ one has none ─▶ fence its last holder ─▶ a lease ─▶ compare and set ─▶ Claimed
+//!                                                                 └── another was faster: look again
 //! ```
-//! A standby has a connection to each holder. One whose address refuses a connection has no process
-//! any more: its lease is ended for it, and the rank is free at once.
+//! A standby has a connection to each holder. If a holder's address refuses connections, its
+//! process is gone: the standby ends its lease, and the rank is free at once.
 //!
-//! Fencing comes before taking: who has been taken over can change nothing any more, whoever takes
-//! over. That is harmless where it was not needed, since a rank without a holder's key is served by
-//! no one.
+//! Fencing comes before claiming: whichever server takes over, the former holder can change nothing
+//! any more. Unnecessary fencing is harmless, since no server serves a rank without a holder's key.
 //!
-//! Invariants: a rank is taken only if `last` is still the one that was fenced; and never while a
-//! repair wants its file system for itself.
+//! Invariants: a rank is claimed only if `last` is still the holder that was fenced; and never
+//! while a repair claims its file system.
 
 use crate::follow::Source;
 use crate::followers::Followers;
@@ -29,14 +28,14 @@ use nacre_wire::msg::meta::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Without news it is looked again after so long.
+/// Without news, it looks again after this.
 const LOOK: Duration = Duration::from_secs(5);
-/// After a failure.
+/// Delay after a failure.
 const RETRY: Duration = Duration::from_millis(200);
-/// A rank that another standby follows is left to that one for so long: it has less to read.
+/// A rank that another standby follows is left to that one for this long: it has less to read.
 const HEAD_START: Duration = Duration::from_millis(100);
 
-/// A rank that has no holder.
+/// A rank without a holder.
 #[derive(Clone, Debug)]
 pub(crate) struct Vacancy {
     pub file_system: Name,
@@ -44,17 +43,17 @@ pub(crate) struct Vacancy {
     pub settings: FsSettings,
     /// The revision that wrote the settings.
     written: u64,
-    /// Who had it last, and the revision that says so; 0: it is new.
+    /// Its last holder, and the revision of that key; 0: it is new.
     last: Option<FsHolder>,
     last_written: u64,
 }
 
 #[derive(Debug)]
 enum Stage {
-    /// Not before then.
+    /// Waiting until then.
     Waiting(Time),
     Looking(MetaId),
-    /// It has been vacant since then; that is for servers with less to do.
+    /// It has been vacant since then; left to less loaded servers for now.
     Seen(Time),
     Fencing(Vacancy, Option<OpId>),
     Granting(Vacancy, Option<(MetaId, Time)>),
@@ -65,15 +64,15 @@ enum Stage {
 #[derive(Debug)]
 pub(crate) struct Claim {
     me: FsHolder,
-    /// Vacancies are left to others for so long.
+    /// How long vacancies are left to others.
     delay: Duration,
     seen: Option<Time>,
     stage: Stage,
-    /// Who has ranks, and under which leases.
+    /// Holders of ranks, and their leases.
     holders: BTreeMap<ClientId, (FsHolder, u64)>,
-    /// Those of them that have no process any more, and whose leases are to be ended.
+    /// Holders without a process, whose leases are to be ended.
     absent: BTreeSet<ClientId>,
-    /// There is something that could be served.
+    /// Whether there is a file system at all.
     has_file_systems: bool,
     followers: Followers,
 }
@@ -100,7 +99,7 @@ impl Claim {
             _ => Time::MAX,
         }
     }
-    /// Something about file systems has changed.
+    /// Something in the registry of file systems has changed.
     pub fn on_news(&mut self) {
         if matches!(self.stage, Stage::Waiting(_)) {
             self.stage = Stage::Waiting(Time::ZERO);
@@ -111,15 +110,15 @@ impl Claim {
     pub const fn has_file_systems(&self) -> bool {
         self.has_file_systems
     }
-    /// Who has ranks that this one may have to take over.
+    /// Holders that this standby may have to replace.
     pub fn holders(&self) -> impl Iterator<Item = &FsHolder> {
         self.holders.values().map(|(holder, _)| holder)
     }
-    /// What this one is to follow.
+    /// The journals that this standby follows.
     pub fn to_follow(&self) -> &[Source] {
         &self.followers.own
     }
-    /// Nothing listens where that holder did: its process is gone.
+    /// Nothing listens at that holder's address: its process is gone.
     pub fn on_absent(&mut self, holder: ClientId) {
         if self.holders.contains_key(&holder) {
             self.absent.insert(holder);
@@ -137,7 +136,7 @@ impl Claim {
         }
     }
 
-    /// Something was answered; the rank, if it is taken now.
+    /// Handles an answer; returns the rank if it is claimed now.
     pub fn on_done(
         &mut self,
         now: Time,
@@ -177,7 +176,7 @@ impl Claim {
         None
     }
 
-    /// Goes one step on.
+    /// Performs the next step.
     pub fn on_turn(
         &mut self,
         now: Time,
@@ -185,7 +184,7 @@ impl Claim {
         metadata: &mut dyn Metadata,
     ) {
         while let Some(holder) = self.absent.first().copied() {
-            // With the lease goes the holder's key: news of that come to all.
+            // The holder's key goes with the lease; every watcher is notified of that.
             if let Some((_, lease)) = self.holders.get(&holder)
                 && metadata
                     .submit(now, MetaCall::Revoke { lease: *lease })
@@ -211,7 +210,7 @@ impl Claim {
                 }
             }
             Stage::Fencing(vacancy, operation @ None) => {
-                // One without a past has no one to be fenced.
+                // A rank that never had a holder needs no fencing.
                 let fenced = match &vacancy.last {
                     Some(last) if last.client != self.me.client => {
                         objects.fence(now, last.client(), last.instance)
@@ -223,7 +222,7 @@ impl Claim {
                     Err(Refused::Unsupported) => {
                         self.stage = Stage::Granting(vacancy.clone(), None)
                     }
-                    // Again with the next turn.
+                    // Retried in the next turn.
                     Err(Refused::Busy | Refused::NotConnected | Refused::NoSuchPool) => {}
                 }
             }
@@ -240,7 +239,7 @@ impl Claim {
         }
     }
 
-    /// What to do about what there is.
+    /// The next step for the registry's contents.
     fn look(&mut self, now: Time, pairs: &[MetaPair]) -> Stage {
         let holder = |pair: &MetaPair| match FsKey::parse(&pair.key)? {
             (_, FsKey::Rank(_)) => {
@@ -278,8 +277,8 @@ impl Claim {
 }
 
 impl Vacancy {
-    /// What a standby has followed until it took this rank. A rank that had no holder was followed
-    /// by none: 0 is no revision.
+    /// The source that a standby has followed until it claimed this rank. A rank that never had a
+    /// holder is followed by none: 0 is no revision.
     pub fn source(&self) -> Source {
         let (file_system, namespace) = (self.file_system.clone(), self.settings.namespace.clone());
         Source {
@@ -314,7 +313,7 @@ fn vacancy(pairs: &[MetaPair]) -> Option<Vacancy> {
                 continue;
             }
             let last = all.get(&FsKey::Last(rank).of(&file_system));
-            // What cannot be read must not be passed over: its writer may live.
+            // What cannot be read must not be skipped: its writer may be alive.
             let (last, last_written) =
                 match last.map(|pair| (FsHolder::from_bytes(&pair.value), pair.modified)) {
                     Some((Ok(holder), revision)) => (Some(holder), revision),
@@ -427,8 +426,8 @@ mod tests {
         }
     }
 
-    /// A holder whose process is gone keeps its rank until its lease ends; the lease of one that is
-    /// there, or of a stranger, is not touched.
+    /// A holder whose process is gone keeps its rank until its lease ends; the lease of a live
+    /// holder, or of a stranger, is not touched.
     #[test]
     fn the_lease_of_a_holder_that_is_gone_is_ended() {
         let layout = Layout {
@@ -475,8 +474,8 @@ mod tests {
         assert_eq!(metadata.0[1..], [MetaCall::Revoke { lease: 77 }], "once");
     }
 
-    /// Who has followed a rank takes it at once; others leave it to that one for a moment, and then
-    /// take it nevertheless.
+    /// A standby that followed a rank claims it at once; others wait for a moment and then claim it
+    /// anyway.
     #[test]
     fn a_rank_is_left_for_a_moment_to_the_standby_that_follows_it() {
         let layout = Layout {

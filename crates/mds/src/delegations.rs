@@ -1,33 +1,34 @@
-//! Directories that are delegated to clients: who has one makes and removes names there itself, and
-//! tells the server later (beyond the paper; ADR 0006, "Delegated directories").
+//! Directories delegated to clients: their holder creates and removes names there itself, and
+//! reports that later (beyond the paper; ADR 0006, "Delegated directories").
 //!
 //! ```text
-//!  made a name in dir, and no other client keeps anything of dir ─▶ delegated with the answer
-//!  another client's request is about dir, or about what is in it ─▶ FsCaps 8 ─▶ Comply 8 ─▶ returned, and that goes on
-//!  its client greets: over a new connection ─▶ returned when it has caught up
+//!  created a name in dir, and no other client caches anything of dir ─▶ delegated with the answer
+//!  another client's request concerns dir, or something in it ─▶ FsCaps 8 ─▶ Comply 8 ─▶ returned, and the request continues
+//!  its client greets over a new connection ─▶ returned when it has caught up
 //! ```
-//! What a client has done there it sends before it complies, and before it has caught up; so what
-//! goes on then sees all of that.
+//! A client sends what it has done there before it complies, and before it has caught up; so later
+//! requests see all of it.
 //!
-//! Invariant: a directory is delegated to one client at a time, until that has said all that it did
-//! there, or has no session any more.
+//! Invariant: a directory is delegated to one client at a time, until that client has reported
+//! everything it did there, or has no session any more.
 
 use nacre_types::{ClientId, Ino, Time};
 use nacre_wire::msg::fs::{FsCap, FsCapNews};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// One that others wanted is delegated to no client for so long: they are likely to look again.
+/// For this long after others wanted a directory it is not delegated again: they are likely to look
+/// again.
 const COOLING: Duration = Duration::from_secs(5);
-/// Directories that are remembered for that.
+/// Most directories remembered for that.
 const COOLING_MAX: usize = 1000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Held,
-    /// Its client has greeted: it does nothing there any more, and has not said all that it did.
+    /// Its client has greeted: it does nothing there any more, but has not reported everything.
     Greeted,
-    /// It has, and some of that is still to be done here.
+    /// It has reported everything, and some of it still has to be executed here.
     CaughtUp,
 }
 
@@ -35,7 +36,7 @@ enum State {
 struct Delegation {
     client: ClientId,
     state: State,
-    /// It is wanted back: under which number, and since when.
+    /// If recalled: the number, and since when.
     asked: Option<(u64, Time)>,
 }
 
@@ -45,15 +46,15 @@ pub(crate) struct Delegations {
     dirs: BTreeMap<Ino, Delegation>,
     clients: BTreeMap<ClientId, BTreeSet<Ino>>,
     cooling: BTreeMap<Ino, Time>,
-    /// The last number that was given.
+    /// The last number used.
     last: u64,
-    /// To be told, in order.
+    /// Messages to send, in order.
     news: Vec<(ClientId, FsCapNews)>,
 }
 
 impl Delegations {
-    /// Numbers begin behind this: what an earlier holder asked is answered by no number of this
-    /// one.
+    /// Starts numbering after `number`, so that an answer to an earlier holder cannot match a
+    /// number of this one.
     pub const fn number_from(&mut self, number: u64) {
         self.last = number;
     }
@@ -61,7 +62,7 @@ impl Delegations {
     pub fn is_empty(&self) -> bool {
         self.dirs.is_empty()
     }
-    /// Whether a client has a directory, and may go on there.
+    /// Whether a directory is delegated to a client, which may continue there.
     pub fn has(&self, client: ClientId, dir: Ino) -> bool {
         let is_held = |has: &Delegation| {
             has.client == client && has.state == State::Held && has.asked.is_none()
@@ -76,11 +77,11 @@ impl Delegations {
     pub fn is_delegated(&self, dir: Ino) -> bool {
         self.dirs.contains_key(&dir)
     }
-    /// Whether it may be delegated, as far as others did not want it.
+    /// Whether it may be delegated, considering recent interest of others.
     pub fn is_free(&self, now: Time, dir: Ino) -> bool {
         !self.dirs.contains_key(&dir) && self.cooling.get(&dir).is_none_or(|until| *until <= now)
     }
-    /// A client has a directory from now on.
+    /// Delegates a directory to a client.
     pub fn delegate(&mut self, client: ClientId, dir: Ino) {
         let before = self.dirs.insert(
             dir,
@@ -93,7 +94,7 @@ impl Delegations {
         assert!(before.is_none(), "{dir} is delegated twice");
         self.clients.entry(client).or_default().insert(dir);
     }
-    /// It is wanted back.
+    /// Recalls it.
     pub fn take_back(&mut self, now: Time, dir: Ino) {
         let Some(has) = self.dirs.get_mut(&dir).filter(|has| has.asked.is_none()) else {
             return;
@@ -113,12 +114,12 @@ impl Delegations {
         }
         self.cooling.insert(dir, now + COOLING);
     }
-    /// All are.
+    /// Recalls all.
     pub fn take_back_all(&mut self, now: Time) {
         let all: Vec<Ino> = self.dirs.keys().copied().collect();
         all.into_iter().for_each(|dir| self.take_back(now, dir));
     }
-    /// A client has given it back, if that is the number that it was asked with.
+    /// A client has returned it, if that is the number of the recall.
     pub fn comply(&mut self, client: ClientId, dir: Ino, number: u64) {
         let is_asked = |has: &&Delegation| {
             has.client == client && has.asked.is_some_and(|(asked, _)| asked <= number)
@@ -127,11 +128,11 @@ impl Delegations {
             self.remove(dir);
         }
     }
-    /// A client begins again: over another connection, or since its lease has ended.
+    /// A client greets: over another connection, or after its lease has ended.
     pub fn greet(&mut self, client: ClientId) {
         self.each_of(client, |has| has.state = State::Greeted);
     }
-    /// It has sent all that it did before.
+    /// It has sent everything that it did before.
     pub fn caught_up(&mut self, client: ClientId) {
         self.each_of(client, |has| {
             if has.state == State::Greeted {
@@ -139,7 +140,7 @@ impl Delegations {
             }
         });
     }
-    /// And that is done.
+    /// All of that has been executed.
     pub fn end_caught_up(&mut self, client: ClientId) {
         let all = self.clients.get(&client).into_iter().flatten().copied();
         let over: Vec<Ino> = all
@@ -147,7 +148,7 @@ impl Delegations {
             .collect();
         over.into_iter().for_each(|dir| self.remove(dir));
     }
-    /// Clients that have any.
+    /// Clients with delegations.
     pub fn clients(&self) -> impl Iterator<Item = ClientId> {
         self.clients.keys().copied()
     }
@@ -158,18 +159,18 @@ impl Delegations {
             self.dirs.remove(&dir);
         }
     }
-    /// A directory is gone.
+    /// A directory was removed.
     pub fn gone(&mut self, dir: Ino) {
         self.remove(dir);
         self.news.retain(|(_, news)| news.ino != dir);
     }
-    /// Clients that were asked, and since when.
+    /// Clients with open recalls, and since when.
     pub fn owing(&self) -> impl Iterator<Item = (ClientId, Time)> {
         self.dirs
             .values()
             .filter_map(|has| has.asked.map(|(_, since)| (has.client, since)))
     }
-    /// Takes what is to be told.
+    /// Takes the messages to send.
     pub fn take(&mut self) -> Vec<(ClientId, FsCapNews)> {
         std::mem::take(&mut self.news)
     }
@@ -240,8 +241,8 @@ mod tests {
         );
     }
 
-    /// Over a new connection it comes with what it had done before: until that is done the
-    /// directory is not shown to others.
+    /// Over a new connection the client first sends what it had done before: until that is
+    /// executed, the directory is not shown to others.
     #[test]
     fn what_a_client_had_when_it_greets_is_returned_when_it_has_caught_up() {
         let mut all = held();

@@ -1,4 +1,4 @@
-//! What directories' objects do not have yet: changes that are in the journal only.
+//! Changes that are only in the journal and not yet in the directories' objects.
 
 use crate::change::Change;
 use crate::slices::between;
@@ -6,15 +6,14 @@ use nacre_types::{Frag, Ino, Name};
 use nacre_wire::fs::{Entry, name_hash};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Of a fragment.
+/// The dirty parts of a fragment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Names, by their hashes, that stand for something else, or for nothing, since it was
-    /// written.
+    /// Names, with their hashes, that have changed since the fragment was written.
     pub names: BTreeSet<(u64, Name)>,
-    /// So does its head.
+    /// Whether its head has changed.
     pub head: bool,
-    /// Its directory has another place, or is new.
+    /// Whether its directory has moved or is new.
     pub place: bool,
 }
 
@@ -22,7 +21,7 @@ impl Part {
     pub fn name(&mut self, name: Name) {
         self.names.insert((name_hash(&name), name));
     }
-    /// Whether there is something in a range of hashes.
+    /// Whether a range of hashes has dirty names.
     pub fn has_in(&self, range: (u64, u64)) -> bool {
         self.names.range(between(range)).next().is_some()
     }
@@ -32,12 +31,12 @@ impl Part {
 #[derive(Debug, Default)]
 pub(crate) struct Dirty {
     parts: BTreeMap<(Ino, Frag), Part>,
-    /// Directories that are gone, with their objects still there.
+    /// Removed directories whose objects still exist.
     ended: BTreeSet<Ino>,
 }
 
 impl Dirty {
-    /// A change was made.
+    /// Records a change.
     pub fn note(&mut self, change: &Change) {
         match change {
             Change::Set {
@@ -62,14 +61,14 @@ impl Dirty {
             }
         }
     }
-    /// A fragment's part; it is dirty from now on.
+    /// A fragment's dirty part, created if necessary.
     pub fn part(&mut self, dir: Ino, frag: Frag) -> &mut Part {
         self.parts.entry((dir, frag)).or_default()
     }
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty() && self.ended.is_empty()
     }
-    /// What of a fragment is dirty.
+    /// A fragment's dirty part, if any.
     pub fn get(&self, dir: Ino, frag: Frag) -> Option<&Part> {
         self.parts.get(&(dir, frag))
     }
@@ -81,7 +80,7 @@ impl Dirty {
             .map(|((dir, _), _)| *dir)
             .collect()
     }
-    /// All of it: nothing is dirty any more.
+    /// Takes everything: nothing is dirty any more.
     pub fn take(&mut self) -> (BTreeMap<(Ino, Frag), Part>, BTreeSet<Ino>) {
         let Self { parts, ended } = std::mem::take(self);
         (parts, ended)

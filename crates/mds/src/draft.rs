@@ -1,6 +1,6 @@
-//! Changes while they are made up: entries, and what they do to the heads above them.
+//! Changes in preparation: entries, and their effects on the heads above them.
 //!
-//! Each head that a request changes is written once, as it is when the request is done.
+//! Each head that a request changes is written once, with its final value.
 
 use crate::change::Change;
 use crate::evaluate::errno::EDQUOT;
@@ -11,7 +11,7 @@ use nacre_types::{Frag, Ino, Name};
 use nacre_wire::fs::{Entry, FileKind, Head, Inode, Rare, Stamp};
 use std::collections::BTreeMap;
 
-/// What an entry adds to the sums above it.
+/// An entry's contribution to the sums above it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Weight {
     bytes: u64,
@@ -19,11 +19,11 @@ struct Weight {
     directories: u64,
 }
 
-/// What quotas leave room for, as far as the tree does not say it.
+/// What quotas allow, beyond what the tree knows.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds<'a> {
     pub rooms: &'a Rooms,
-    /// What is done was answered before, or has happened: no quota counts.
+    /// The change was answered before or has already happened: quotas are ignored.
     pub is_free: bool,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Draft<'a> {
         self.changes
     }
 
-    /// What is in a directory.
+    /// A directory's contents.
     pub fn sum(&self, dir: Ino) -> Head {
         self.heads
             .get(&(dir, Frag::WHOLE))
@@ -80,7 +80,7 @@ impl<'a> Draft<'a> {
                 files: 1,
                 directories: 0,
             },
-            // Its bytes count where its inode is; what is below it, with the rank that has it.
+            // Its bytes count where its inode is; what is below it counts at its own rank.
             Entry::Reference {
                 kind: FileKind::Directory {},
                 ..
@@ -104,7 +104,7 @@ impl<'a> Draft<'a> {
             .or_insert_with(|| tree.head(dir, frag).copied().unwrap_or_default())
     }
 
-    /// A name stands for this from now on; `before` is what it stood for.
+    /// Sets a name; `before` is its former entry.
     pub fn set(&mut self, dir: Ino, name: &Name, entry: Entry, before: Option<&Entry>) {
         let frag = self.tree.frag_of(dir, name);
         self.count(
@@ -115,7 +115,7 @@ impl<'a> Draft<'a> {
         self.write(dir, frag, name, entry, before);
     }
 
-    /// A name stands for the same in another form: nothing that its directory shows has changed.
+    /// Replaces an entry by an equivalent one: nothing visible in the directory changes.
     pub fn swap(&mut self, dir: Ino, name: &Name, entry: Entry, before: &Entry) {
         self.write(dir, self.tree.frag_of(dir, name), name, entry, Some(before));
     }
@@ -132,7 +132,7 @@ impl<'a> Draft<'a> {
         self.carry(dir, frag, old, new);
     }
 
-    /// A name stands for nothing any more.
+    /// Removes a name.
     pub fn remove(&mut self, dir: Ino, name: &Name, before: &Entry) {
         let frag = self.tree.frag_of(dir, name);
         let old = self.weight(before);
@@ -144,7 +144,7 @@ impl<'a> Draft<'a> {
         self.count(dir, frag, (Some(before.is_directory()), None));
         self.carry(dir, frag, old, Weight::default());
     }
-    /// The same, with what it stood for looked up.
+    /// The same, looking up the former entry.
     pub fn remove_at(&mut self, dir: Ino, name: &Name) -> Step<()> {
         match self.tree.find(dir, name) {
             Found::Entry(entry) => {
@@ -157,7 +157,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// An inode has changed, where it is.
+    /// Changes an inode in place.
     pub fn put(&mut self, inode: Inode) -> Step<()> {
         let (dir, name) = self
             .tree
@@ -166,8 +166,8 @@ impl<'a> Draft<'a> {
         let Found::Entry(before) = self.tree.find(dir, name) else {
             unreachable!("it was just found")
         };
-        // A directory's entry is journaled with what is in it now: of that the journal may have
-        // nothing any more.
+        // A directory's entry is journaled with the directory's current head, because the journal
+        // may no longer contain it.
         let head = inode.is_directory().then(|| self.sum(inode.ino));
         self.swap(
             dir,
@@ -181,7 +181,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// A directory that was just made is here, with nothing in it.
+    /// Adds a new, empty directory.
     pub fn begin_directory(&mut self, ino: Ino) {
         self.changes.push(Change::Begin { dir: ino });
         self.heads.insert(
@@ -193,12 +193,12 @@ impl<'a> Draft<'a> {
         );
     }
 
-    /// A directory with nothing in it is gone.
+    /// Removes an empty directory.
     pub fn end_directory(&mut self, ino: Ino) {
         self.changes.push(Change::End { dir: ino });
     }
 
-    /// An entry came, went, or became another.
+    /// Counts an entry that was added, removed or replaced.
     fn count(&mut self, dir: Ino, frag: Frag, (before, after): (Option<bool>, Option<bool>)) {
         let now = self.now;
         let head = self.head(dir, frag);
@@ -209,7 +209,7 @@ impl<'a> Draft<'a> {
         head.change += 1;
     }
 
-    /// Takes what was below out of all sums above, and puts in what is.
+    /// Replaces a contribution in all sums above.
     fn carry(&mut self, dir: Ino, frag: Frag, old: Weight, new: Weight) {
         if old == new {
             return;
@@ -226,8 +226,8 @@ impl<'a> Draft<'a> {
 
     // ── quotas ──────────────────────────────────────────────────────────────────────────
 
-    /// Whether there is room for an entry that comes to `dir` from `from`, in the place of another
-    /// one: below a directory that both are in it counts already.
+    /// Whether an entry may move to `dir` from `from`, replacing another one: below a directory
+    /// that contains both it counts already.
     pub fn room_to_move(
         &self,
         entry: &Entry,
@@ -243,7 +243,7 @@ impl<'a> Draft<'a> {
         let gone = instead.map(|entry| self.weight(entry)).unwrap_or_default();
         let bytes = bytes.saturating_sub(gone.bytes);
         let files = (files + directories).saturating_sub(gone.files + gone.directories);
-        // What its writers may still make it comes along.
+        // Space that its writers may still use comes with it.
         let moved = matches!(entry, Entry::Inode { .. }).then(|| entry.ino());
         self.room_below(
             dir,
@@ -256,7 +256,7 @@ impl<'a> Draft<'a> {
             },
         )
     }
-    /// Whether a directory's own bound and those above it leave room.
+    /// Whether the quotas of a directory and of those above it have room.
     pub fn room_for(&self, dir: Ino, bytes: u64, files: u64) -> Step<()> {
         self.room_below(
             dir,
@@ -267,7 +267,7 @@ impl<'a> Draft<'a> {
             },
         )
     }
-    /// Whether they do for a file that had no name.
+    /// The same for a file that had no name.
     pub fn room_to_name(&self, inode: &Inode, dir: Ino) -> Step<()> {
         self.room_below(
             dir,
@@ -279,7 +279,7 @@ impl<'a> Draft<'a> {
             },
         )
     }
-    /// Whether they do for a file that is in it and becomes larger.
+    /// The same for a file in it that becomes larger.
     pub fn room_to_grow(&self, ino: Ino, dir: Ino, bytes: u64) -> Step<()> {
         self.room_below(
             dir,
@@ -325,7 +325,7 @@ impl<'a> Draft<'a> {
         }
         Ok(())
     }
-    /// How many bytes may still come to the directory of a file; `None`: there is no bound.
+    /// How many bytes a file's directory may still get; `None`: no limit.
     pub fn room_left(&self, ino: Ino, dir: Ino) -> Option<u64> {
         let left = |(at, rare): (Ino, &Rare)| {
             let spare = self.bounds.rooms.spare(self.tree, at, Some(ino));
@@ -342,14 +342,14 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Bytes that come below a directory.
+/// Bytes that are added below a directory.
 #[derive(Clone, Copy, Default)]
 struct More {
     bytes: u64,
-    /// They were below this one before.
+    /// They were below this directory before.
     from: Option<Ino>,
-    /// With what is at this inode or below it.
+    /// Together with everything at or below this inode.
     moved: Option<Ino>,
-    /// They are this file's.
+    /// They belong to this file.
     own: Option<Ino>,
 }

@@ -1,16 +1,17 @@
-//! What a request does to the namespace: a function of what is in memory, the request and the time.
+//! Evaluates a request on the namespace: a function of the state in memory, the request and the
+//! time.
 //!
 //! ```text
 //!  request, tree ─▶ evaluate ─▶ Done: the answer, and changes as new values
-//!                           └─▶ Wants: fragments that are not here; evaluated again from its beginning when they are
-//!                           └─▶ Busy: data of a file that was truncated is still being removed
-//!                           └─▶ Crowded: a quota leaves room, but for what clients may still write
+//!                           └─▶ Wants: fragments that are not in memory; evaluated again from its beginning when they are
+//!                           └─▶ Busy: data of a truncated file is still being removed
+//!                           └─▶ Crowded: a quota has room, except for what clients may still write
 //!                           └─▶ Across: another rank has to prepare its part; evaluated again when it has
 //! ```
-//! Nothing is changed here. What is evaluated twice says the same twice: no state is kept between a
-//! run that lacked something and the next (as with methods, ADR 0005).
+//! Nothing is changed here. Evaluating twice gives the same result: no state is kept between a run
+//! that lacked something and the next (as with methods, ADR 0005).
 //!
-//! Rights are not asked: clients do that, with the modes and owners that are told them.
+//! Permissions are not checked: clients do that, with the modes and owners in the answers.
 
 mod across;
 mod quota;
@@ -35,7 +36,7 @@ use nacre_wire::msg::transaction::{FsFact, FsPart};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Linux' numbers for what POSIX calls these.
+/// Linux' numbers for POSIX errors.
 #[allow(missing_docs, reason = "POSIX says what each is")]
 pub mod errno {
     pub const EPERM: u16 = 1;
@@ -56,7 +57,7 @@ pub mod errno {
     pub const ENOTEMPTY: u16 = 39;
     pub const ENODATA: u16 = 61;
     pub const EOPNOTSUPP: u16 = 95;
-    /// Of a number that this server knows nothing of: to be looked up by its path.
+    /// For a number that this server does not know: the client must look it up by path.
     pub const ESTALE: u16 = 116;
     pub const EDQUOT: u16 = 122;
 }
@@ -64,45 +65,45 @@ use errno::*;
 
 /// Longest name of an extended attribute in bytes.
 const XATTR_NAME_MAX: usize = 255;
-/// Bytes of a listing's entry beside its name, as its reader counts them.
+/// Size of a listing's entry besides its name, as counted by its reader.
 const LISTED_BYTES: usize = 128;
 
-/// What an evaluation knows beside the tree.
+/// The circumstances of an evaluation, besides the tree.
 #[derive(Clone, Copy)]
 pub struct Setting<'a> {
-    /// Whose authority this is.
+    /// The server's rank.
     pub rank: Rank,
     /// The time, for stamps.
     pub now: Stamp,
-    /// The number for what is made.
+    /// The number for a new inode.
     pub ino: Ino,
-    /// Where new files' data goes.
+    /// Layout of new files.
     pub layout: Layout,
-    /// Whether some client has this file open.
+    /// Whether any client has this file open.
     pub is_open: &'a dyn Fn(Ino) -> bool,
-    /// It was done once by the rank's last holder, and is done again: what was open then may be
-    /// closed now.
+    /// It was executed once by the rank's last holder and is executed again: files that were open
+    /// then may be closed now.
     pub again: bool,
-    /// Whether what was cut off this file is gone, and the journal has not that yet: the next
-    /// holder of the rank would remove it once more.
+    /// Whether the removal of this file's truncated data is complete but not yet in the journal:
+    /// the next holder of the rank would repeat it.
     pub is_settling: &'a dyn Fn(Ino) -> bool,
     /// What other ranks have prepared for it.
     pub facts: &'a [(FsPart, FsFact)],
     /// How large clients may make files below quotas.
     pub rooms: &'a Rooms,
-    /// How large this client may make the file that it names; and how large it may have made it by
-    /// now, if that is what it tells.
+    /// How large this client may make the file; and how large it may already have made it, if the
+    /// call reports that.
     pub room: (u64, u64),
 }
 
-/// What is not in memory.
+/// Something that is not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Missing {
-    /// The slice of this part of a directory that this hash is in, and its head.
+    /// The slice of a directory's fragment that contains this hash, and its head.
     Slice(Ino, Frag, u64),
-    /// The same, and what follows it is wanted next.
+    /// The same; the following slice is needed next.
     Page(Ino, Frag, u64),
-    /// The entry of this inode, and with it all directories above it.
+    /// The entry of this inode, with all directories above it.
     Inode(Ino),
 }
 
@@ -110,27 +111,27 @@ pub enum Missing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "nearly all are done")]
 pub enum Verdict {
-    /// It can be done now.
+    /// It can be executed now.
     Done(Outcome),
-    /// Not before this is here.
+    /// Something must be read first.
     Wants(Missing),
-    /// Not before data of this file that is beyond its end is gone.
+    /// Data of this file beyond its end must be removed first.
     Busy(Ino),
-    /// Not before clients have given back what they may still write below this directory, and of
-    /// this inode that is to come there: there is too little room for both.
+    /// Clients must first give back what they may still write below this directory, and of the
+    /// inode that is to move there: there is not enough room for both.
     Crowded(Ino, Option<Ino>),
-    /// Not before this rank has prepared that.
+    /// This rank must first prepare this part.
     Across(Rank, FsPart),
 }
 
-/// A file that was opened, or closed.
+/// A file that was opened or closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// Which.
+    /// The file.
     pub ino: Ino,
-    /// For writing, too.
+    /// Whether for writing.
     pub write: bool,
-    /// It was closed.
+    /// Whether it was closed.
     pub closed: bool,
 }
 
@@ -142,26 +143,26 @@ impl Opened {
     }
 }
 
-/// What a request comes to.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// For its client.
+    /// The answer for its client.
     pub answer: FsAnswer,
-    /// In order; none if it failed.
+    /// The changes, in order; empty if it failed.
     pub changes: Vec<Change>,
-    /// A file was opened or closed.
+    /// The file that was opened or closed.
     pub opened: Option<Opened>,
-    /// The number was taken.
+    /// Whether the number was used.
     pub took_ino: bool,
-    /// It is to be answered when it is safe: a client may write where data was cut off, and if
-    /// that were done again later, what it wrote would be cut off, too.
+    /// It must be answered only when it is safe: a client may write into the truncated range, and
+    /// if the truncation were repeated later, its data would be removed, too.
     pub when_safe: bool,
     /// How large its client may make the file from now on.
     pub room: Option<u64>,
 }
 
 impl Outcome {
-    /// An answer, and nothing that has changed.
+    /// An answer without changes.
     #[must_use]
     pub const fn only(answer: FsAnswer) -> Self {
         Self {
@@ -192,8 +193,7 @@ pub fn evaluate(tree: &Tree, call: &FsCall, setting: &Setting<'_>) -> Verdict {
         run.call(call)
     })
 }
-/// `is_free`: no quota counts. What a client tells for the last time it has written within what it
-/// was granted.
+/// `is_free`: quotas are ignored. A client's last report covers writes within its grant.
 fn evaluate_with(
     tree: &Tree,
     setting: &Setting<'_>,
@@ -227,7 +227,7 @@ fn evaluate_with(
             room: run.room,
         }),
         Err(Stop::Fail(errno)) => Verdict::Done(Outcome {
-            // It is closed, whatever comes of its size.
+            // The file is closed, whatever the result for its size.
             opened: run.opened.filter(|opened| opened.closed),
             ..Outcome::only(FsAnswer::Failed { errno })
         }),
@@ -238,18 +238,18 @@ fn evaluate_with(
     }
 }
 
-/// What was found in a file's objects, of which its writer has not told.
+/// What was found in a file's objects that its writer has not reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// The file is at least as large.
+    /// The file has at least this size.
     pub size: u64,
     /// Where its data ends: not beyond the file's end.
     pub end: u64,
-    /// It was written by now.
+    /// Whether it was written just now.
     pub now: bool,
 }
 
-/// What follows for a file of which that was found.
+/// The changes for a file where that was found.
 #[must_use]
 pub fn evaluate_found(tree: &Tree, ino: Ino, found: Written, setting: &Setting<'_>) -> Verdict {
     evaluate_with(tree, setting, true, |run| run.found(ino, found))
@@ -265,7 +265,7 @@ struct Run<'a> {
     room: Option<u64>,
 }
 
-/// What is to be made.
+/// What to create.
 struct Made<'a> {
     kind: FileKind,
     mode: u16,
@@ -370,7 +370,7 @@ impl Run<'_> {
                 if matches!(name.as_bytes(), acl::ACCESS | acl::DEFAULT)
                     && xattr(&inode, name.as_bytes()).is_none()
                 {
-                    // As on other file systems: it is as its caller wants it.
+                    // As in other file systems: it is already what its caller wants.
                     return Ok(self.shown(inode, false));
                 }
                 let rare = rare_of(&mut inode);
@@ -408,7 +408,7 @@ impl Run<'_> {
                 self.wrote(*ino, *size, *mtime)
             }
             FsCall::Wrote { ino, size, mtime } => self.wrote(*ino, *size, *mtime),
-            // What is not written is nothing that could be journaled (`mds/capabilities.rs`).
+            // Nothing is written that could be journaled (`mds/capabilities.rs`).
             FsCall::Alone { ino, ends: false } => {
                 let inode = self.inode(*ino)?;
                 Ok(self.shown(inode, false))
@@ -421,14 +421,14 @@ impl Run<'_> {
             FsCall::Comply {
                 ino, size, mtime, ..
             } => self.wrote(*ino, *size, *mtime),
-            // Of the tree they say nothing: `Mds` has them.
+            // They do not concern the tree: `Mds` handles them.
             FsCall::Lock { .. }
             | FsCall::Unlock { .. }
             | FsCall::TestLock { .. }
             | FsCall::CancelLock { .. } => Err(Stop::Fail(EINVAL)),
-            // It waits elsewhere (`mds/flushing.rs`).
+            // The waiting happens elsewhere (`mds/flushing.rs`).
             FsCall::Flush {} => Ok(FsAnswer::Done {}),
-            // Of clients the tree knows nothing (`mds/clients.rs`).
+            // The tree does not know clients (`mds/clients.rs`).
             FsCall::Clients { .. } | FsCall::Evict { .. } | FsCall::Numbers {} => {
                 Err(Stop::Fail(EINVAL))
             }
@@ -438,11 +438,11 @@ impl Run<'_> {
                     let head = self.tree.head(dir, Frag::WHOLE).copied();
                     head.ok_or(Stop::Wants(Missing::Slice(dir, Frag::WHOLE, 0)))
                 };
-                // Each rank says what is its own: below the root, or below what others' references
-                // lead to.
+                // Each rank reports what it has: below the root, or below what other ranks'
+                // references refer to.
                 let links = head(Ino::links(self.setting.rank))?;
                 if self.setting.rank != Ino::TOP.rank() {
-                    // What has names elsewhere counts there.
+                    // Inodes with names elsewhere count there.
                     let files =
                         (links.files_below + links.directories_below).saturating_sub(links.entries);
                     let bytes = links.bytes_below;
@@ -462,7 +462,7 @@ impl Run<'_> {
 
     fn inode(&self, ino: Ino) -> Step<Inode> {
         if ino.rank() != self.setting.rank {
-            // What is known here of another rank's inode is not what it is.
+            // What is known here about another rank's inode is incomplete.
             return Err(Stop::Fail(ESTALE));
         }
         let inode = self
@@ -474,7 +474,7 @@ impl Run<'_> {
             && !self.setting.again
             && !(self.setting.is_open)(ino)
         {
-            // It is gone, and so may be some of its data.
+            // It is removed, and so may be some of its data.
             return Err(Stop::Fail(ESTALE));
         }
         Ok(inode.clone())
@@ -504,13 +504,13 @@ impl Run<'_> {
     fn entry(&self, dir: Ino, name: &Name) -> Step<Entry> {
         self.find(dir, name)?.ok_or(Stop::Fail(ENOENT))
     }
-    /// The inode that an entry stands for.
+    /// The inode that an entry refers to.
     fn resolve(&self, entry: &Entry) -> Step<Inode> {
         match (entry, entry.home()) {
             (Entry::Inode { inode, .. }, _) => Ok(inode.clone()),
             (_, Some((home, name))) => match self.find(home, &name)? {
                 Some(Entry::Inode { inode, .. }) => Ok(inode),
-                // Damage: `fs check` says so.
+                // Damage, which `fs check` reports.
                 _ => Err(Stop::Fail(ENOENT)),
             },
             (Entry::Reference { .. }, None) => unreachable!("references have homes"),
@@ -537,7 +537,7 @@ impl Run<'_> {
             let list = self.tree.list(dir, frag, after);
             let (list, known_to) = list.ok_or(Stop::Wants(Missing::Page(dir, frag, after + 1)))?;
             for (hash, name, entry) in list {
-                // Names of one hash stay together: an offset is a hash.
+                // Names with equal hashes stay together, because an offset is a hash.
                 if bytes >= bytes_max && hash != last {
                     return Ok(listed(entries, elsewhere, false));
                 }
@@ -552,8 +552,7 @@ impl Run<'_> {
                     continue;
                 }
                 let inode = match self.resolve(entry) {
-                    // What others' names lead to may be more than fits into memory: a shorter page
-                    // is one, too.
+                    // References may need more than fits into memory: a shorter page is valid, too.
                     Err(Stop::Wants(missing)) => return shorter(entries, elsewhere, hash, missing),
                     resolved => resolved?,
                 };
@@ -575,7 +574,7 @@ impl Run<'_> {
                     after = known_to;
                     continue;
                 }
-                // The rest is to be read: a shorter page is one, too.
+                // The rest must be read: a shorter page is valid, too.
                 return Ok(listed(entries, elsewhere, false));
             }
             match frag
@@ -699,9 +698,9 @@ impl Run<'_> {
         let (at, its_name) = self.tree.place(ino).expect("it was just found");
         let its_name = its_name.clone();
         if at == strays {
-            // What a file without a name has counts nowhere before.
+            // A file without a name was not counted before.
             self.draft.room_to_name(&inode, dir)?;
-            // A file that was made without a name, or lost its last one: this is its only one.
+            // A file that was created without a name, or lost its last one: this is its only name.
             let whole = Entry::Inode {
                 inode: inode.clone(),
                 head: None,
@@ -715,7 +714,7 @@ impl Run<'_> {
         self.draft.set(dir, name, reference, None);
         Ok(self.shown(inode, false))
     }
-    /// A file as it is with another name.
+    /// A file with one more name.
     fn one_more_name(&self, ino: Ino) -> Step<Inode> {
         let mut inode = self.inode(ino)?;
         if inode.is_directory() {
@@ -725,8 +724,8 @@ impl Run<'_> {
         self.touch(&mut inode);
         Ok(inode)
     }
-    /// An inode that is to have names in several directories, as it is from now on, goes to where
-    /// those are; what its names are then. The one that it has becomes that.
+    /// Moves an inode that is to have names in several directories to the hidden directory for such
+    /// inodes; returns the reference for its names. Its current name becomes one.
     fn move_home(&mut self, inode: &Inode) -> Step<Entry> {
         let ino = inode.ino;
         let (rank, home) = (self.setting.rank, Ino::links(self.setting.rank));
@@ -747,8 +746,8 @@ impl Run<'_> {
         Ok(reference)
     }
 
-    /// What follows for an inode when one of its names goes; the name itself is left to the caller.
-    /// The inode as it is then.
+    /// Changes an inode that loses one of its names; the caller removes the name itself. Returns
+    /// the inode afterwards.
     fn unname(&mut self, entry: &Entry) -> Step<FsNode> {
         let shown = |inode| FsNode {
             inode,
@@ -788,11 +787,11 @@ impl Run<'_> {
         Ok(shown(inode))
     }
 
-    /// A file without a name is where those are.
+    /// Puts a file without a name into the hidden directory for those.
     fn set_stray(&mut self, inode: &Inode) -> Step<()> {
         self.set_hidden(Ino::strays(self.setting.rank), inode)
     }
-    /// An inode is in a hidden directory, as it is from now on.
+    /// Puts an inode into a hidden directory.
     fn set_hidden(&mut self, dir: Ino, inode: &Inode) -> Step<()> {
         let key = stray_name(inode.ino);
         let old = self.find(dir, &key)?;
@@ -874,7 +873,7 @@ impl Run<'_> {
         Ok(FsAnswer::Done {})
     }
 
-    /// An entry under its new name: what moved has changed.
+    /// An entry under its new name: the moved inode has changed.
     fn moved(&mut self, entry: &Entry) -> Step<Entry> {
         if self.is_elsewhere(entry) {
             return Ok(entry.clone());
@@ -907,8 +906,8 @@ impl Run<'_> {
         Ok(self.shown(inode, false))
     }
 
-    /// Whether quotas leave room for a file that becomes so large; its client may have made it
-    /// larger by now.
+    /// Whether quotas allow a file to become this large; its client may already have made it
+    /// larger.
     fn room_to_grow(&self, inode: &Inode, size: u64, may: u64) -> Step<()> {
         let Some((dir, _)) = self
             .tree
@@ -919,7 +918,7 @@ impl Run<'_> {
         };
         self.draft.room_to_grow(inode.ino, dir, size - inode.size)
     }
-    /// A file becomes larger: not into bytes that it once had.
+    /// Makes a file larger, but not over data that it once had.
     fn grow(&mut self, inode: &mut Inode, size: u64) -> Step<()> {
         if size > SIZE_MAX {
             return Err(Stop::Fail(EFBIG));
@@ -940,7 +939,7 @@ impl Run<'_> {
             return Err(Stop::Fail(EFBIG));
         };
         let data_to = inode.data_to();
-        // Its data is written when its client is told, and found by it if both die then.
+        // Its client writes data when it has the answer; if both die then, the data must be found.
         self.when_safe |= size > data_to + layout.reach();
         if size > inode.size {
             self.room_to_grow(&inode, size, self.setting.room.1)?;
@@ -1033,7 +1032,7 @@ impl Run<'_> {
         self.changed(inode)
     }
 
-    /// A list of rights is set, or removed, if there is none in the attribute.
+    /// Sets an access control list, or removes it if the attribute contains none.
     fn set_acl(
         &mut self,
         ino: Ino,
@@ -1070,9 +1069,8 @@ impl Run<'_> {
     }
 }
 
-/// A page of a listing.
-/// The page of a listing that ends before this hash, of which something is missing; if there is
-/// nothing before it, that is read first.
+/// A shorter page of a listing that ends before this hash, where something is missing; if nothing
+/// precedes it, the missing part is read first.
 fn shorter(
     mut entries: Vec<FsListed>,
     mut elsewhere: Vec<FsElsewhere>,
@@ -1099,7 +1097,7 @@ fn listed(entries: Vec<FsListed>, elsewhere: Vec<FsElsewhere>, end: bool) -> FsA
         }
     }
 }
-/// An extended attribute.
+/// An extended attribute's value.
 fn xattr<'a>(inode: &'a Inode, name: &[u8]) -> Option<&'a Bytes> {
     inode
         .rare
@@ -1109,7 +1107,7 @@ fn xattr<'a>(inode: &'a Inode, name: &[u8]) -> Option<&'a Bytes> {
         .find(|(other, _)| other.as_bytes() == name)
         .map(|(_, value)| value)
 }
-/// Whether it may be set by a caller who wants it to be there, or not.
+/// Whether an attribute may be set by a caller who requires it to exist, or not to exist.
 fn check_fresh(inode: &Inode, name: &Name, fresh: Option<bool>) -> Step<()> {
     match (fresh, xattr(inode, name.as_bytes()).is_some()) {
         (Some(true), true) => Err(Stop::Fail(EEXIST)),
@@ -1117,7 +1115,7 @@ fn check_fresh(inode: &Inode, name: &Name, fresh: Option<bool>) -> Step<()> {
         _ => Ok(()),
     }
 }
-/// Whether there is room for all of them.
+/// Whether the attributes are within their limit.
 fn fits(rare: &Rare) -> Step<()> {
     let bytes: usize = rare
         .xattrs
@@ -1130,13 +1128,13 @@ fn fits(rare: &Rare) -> Step<()> {
         Ok(())
     }
 }
-/// A list of rights; one that cannot be read is damage.
+/// An access control list; one that cannot be parsed is damage.
 fn acl_of(inode: &Inode, name: &[u8]) -> Step<Option<Acl>> {
     xattr(inode, name).map_or(Ok(None), |value| {
         Acl::parse(value).map_err(|_| Stop::Fail(EIO))
     })
 }
-/// The mode of what is made in a directory, and its lists of rights.
+/// The mode of a new inode in a directory, and its access control lists.
 fn rights_below(parent: &Inode, made: &Made<'_>) -> Step<(u16, BTreeMap<Name, Bytes>)> {
     if matches!(made.kind, FileKind::Symlink {}) {
         return Ok((made.mode, BTreeMap::new()));
@@ -1156,11 +1154,11 @@ fn rights_below(parent: &Inode, made: &Made<'_>) -> Step<(u16, BTreeMap<Name, By
             .collect(),
     ))
 }
-/// What a file is called in the hidden directories.
+/// A file's name in the hidden directories.
 pub(crate) fn stray_name(ino: Ino) -> Name {
     Name::from(&*ino.to_string())
 }
-/// What few inodes have, to be changed.
+/// An inode's rare fields, mutable.
 fn touch_at(inode: &mut Inode, now: Stamp) {
     inode.ctime = inode.ctime.max(now);
     inode.change += 1;
@@ -1168,7 +1166,7 @@ fn touch_at(inode: &mut Inode, now: Stamp) {
 fn rare_of(inode: &mut Inode) -> &mut Rare {
     Arc::make_mut(inode.rare.get_or_insert_default())
 }
-/// Notes up to where data was written.
+/// Records up to where data was written.
 fn set_data_to(inode: &mut Inode, end: u64) {
     let data_to = Some(end).filter(|end| *end < inode.size);
     if inode.rare.as_ref().and_then(|rare| rare.data_to) != data_to {

@@ -1,27 +1,25 @@
-//! A standby reads along in the journals of ranks, so that a takeover has little left to read
-//! (CEPH-23).
+//! A standby follows the journals of ranks, so that little is left to read at a takeover (CEPH-23).
 //!
 //! ```text
-//!            ┌── an object is missing, or what is before the beginning may have gone
+//!            ┌── an object is missing, or the former beginning may have been deleted
 //!            ▼                     it grew ─┐
-//!  Paused ─▶ Head ─▶ Last: from where it was read to ─▶ Next: the object behind it ─── it is there: and the next
+//!  Paused ─▶ Head ─▶ Last: from where reading stopped ─▶ Next: the following object ─── it exists: and the next
 //!    ▲        nothing is held: ─────────────────────────▲ │
-//!    └── a second; twice as long each time that nothing new was there, 8 s at most ◀─┘ it is missing
+//!    └── a second; doubled each time nothing new is found, up to 8 s ◀─┘ it is missing
 //! ```
-//! One read is under way at a time, of all ranks, lowest first. What is held is bounded: when it is
-//! too much nothing more is read, so it is the journal's beginning, and the rest is left to the
-//! takeover.
+//! One read is in flight at a time, over all ranks, lowest first. The memory held is bounded: at
+//! the bound nothing more is read, so what is held is the journal's beginning, and the rest is left
+//! to the takeover.
 //!
-//! What was read is what is there at a takeover. A journal's objects only grow, by whole batches,
-//! and only its rank's holder writes to them. All that is held was read while one and the same
-//! holder had the rank: [`Source::taken`] was known before the first read, and each taking of the
-//! rank, for however short a time, changes it; the one that takes it over compares it
-//! ([`Follow::take`]). What the former holder had under way was fenced before. And the checksum of
-//! each object's part that is held is asked for then ([`crate::mds`], opening): so what was damaged
-//! since is found, too.
+//! What was read is still valid at a takeover. A journal's objects only grow, by whole batches, and
+//! only its rank's holder writes to them. Everything held was read under a single holder of the
+//! rank: [`Source::taken`] was known before the first read, and each claim of the rank, however
+//! short, changes it; the server that takes over compares it ([`Follow::take`]). Operations in
+//! flight of the former holder were fenced before. In addition, the takeover reads the checksum of
+//! each held part of an object ([`crate::mds`], opening), so later damage is detected, too.
 //!
-//! Invariants: nothing is read while there is nothing to follow; what is damaged, or does not fit,
-//! is not held.
+//! Invariants: nothing is read while there is nothing to follow; data that is damaged or does not
+//! continue the journal is not held.
 
 use crate::followed::Followed;
 use crate::journal::{self, JournalHead, READ_MAX};
@@ -32,41 +30,41 @@ use nacre_wire::msg::client::{OpFailure, SubOp};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Of all journals so much is held at most, in bytes, and one object more.
+/// Most bytes held of all journals, plus one object.
 pub const BYTES_MAX: u64 = 64 << 20;
-/// Between two looks at a journal that grows, and at one that does not.
+/// Pause between two looks at a growing journal; minimum for others.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(8);
-/// What is before the journal's beginning goes so long after it could.
+/// How long after its end of use the old beginning of a journal is deleted.
 const HEAD_AFTER: Duration = Duration::from_secs(10);
 
 /// A journal that can be followed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Source {
-    /// Of which file system.
+    /// The file system.
     pub file_system: Name,
-    /// Whose it is.
+    /// The rank.
     pub rank: Rank,
-    /// Where its objects are.
+    /// The namespace of its objects.
     pub namespace: Name,
-    /// And in which pool.
+    /// The pool of its objects.
     pub pool: PoolId,
-    /// The registry's revision that says who took the rank last; not 0.
+    /// The registry's revision that recorded the rank's last claim; not 0.
     pub taken: u64,
 }
 
-/// What is read of a journal.
+/// The next read of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Nothing before then.
+    /// None before then.
     Paused(Time),
     Head,
-    /// What the last object has grown by; `again`: the one behind it does not go on from what was
-    /// read.
+    /// The growth of the last object; `again`: the next object does not continue what was read.
     Last {
         again: bool,
     },
-    /// This object, which begins with this batch; `again`: the one before it is known to its end.
+    /// This object, which begins with this batch; `again`: the previous one has been read to its
+    /// end.
     Next {
         number: u64,
         sequence: u64,
@@ -79,9 +77,9 @@ struct Journal {
     followed: Followed,
     step: Step,
     pause: Duration,
-    /// Something new was there in this look.
+    /// Whether this look found something new.
     grew: bool,
-    /// The last object was missing in this look.
+    /// Whether the last object was missing in this look.
     missed: bool,
     head_at: Time,
 }
@@ -115,7 +113,7 @@ impl Journal {
         };
         self.step = Step::Paused(now + self.pause);
     }
-    /// It is read from its beginning another time, much later.
+    /// Drops everything; read again from the beginning, much later.
     fn give_up(&mut self, now: Time) {
         self.followed = Followed::default();
         self.pause = PAUSE_MAX;
@@ -130,7 +128,7 @@ impl Journal {
         }
     }
 
-    /// What was to be read is there, or it is missing.
+    /// Handles a read's result, or a missing object.
     fn on_read(&mut self, now: Time, bytes: Option<&[u8]>) {
         match (self.step, bytes) {
             (Step::Head, bytes) => {
@@ -176,7 +174,7 @@ impl Journal {
                 } else if again || self.followed.is_empty() {
                     self.give_up(now);
                 } else {
-                    // The one before it grew after it was read.
+                    // The previous object grew after it was read.
                     self.step = Step::Last { again: true };
                 }
             }
@@ -195,7 +193,7 @@ pub struct Follow {
 }
 
 impl Follow {
-    /// One that follows nothing yet.
+    /// Follows nothing yet.
     #[must_use]
     pub const fn new(bytes_max: u64) -> Self {
         Self {
@@ -204,7 +202,7 @@ impl Follow {
             under_way: None,
         }
     }
-    /// It follows these from now on.
+    /// Sets the journals to follow.
     pub fn set(&mut self, sources: &[Source]) {
         self.all.retain(|source, _| sources.contains(source));
         for source in sources {
@@ -213,7 +211,7 @@ impl Follow {
         self.under_way
             .take_if(|(source, _)| !self.all.contains_key(source));
     }
-    /// Bytes of journals that it holds.
+    /// Bytes of journals held.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.all
@@ -221,12 +219,12 @@ impl Follow {
             .map(|journal| journal.followed.bytes())
             .sum()
     }
-    /// What it has of a journal, if it has followed just that.
+    /// What it holds of exactly this source, if anything.
     pub fn take(&mut self, source: &Source) -> Option<Followed> {
         self.all.remove(source).map(|journal| journal.followed)
     }
 
-    /// A read has ended, if it is one of these.
+    /// Handles the end of a read, if it is one of these.
     pub fn on_completion(&mut self, now: Time, completion: &Completion) {
         let Some((source, _)) = self.under_way.take_if(|(_, id)| *id == completion.id) else {
             return;
@@ -239,11 +237,11 @@ impl Follow {
             Err(Failure::Refused(OpFailure::NotFound {} | OpFailure::Guard { .. })) => {
                 journal.on_read(now, None)
             }
-            // Its store has trouble: no more of that than is needed.
+            // The store has problems: do not add more load than necessary.
             Err(_) => journal.step = Step::Paused(now + PAUSE_MAX),
         }
     }
-    /// Reads what is due.
+    /// Starts reads that are due.
     pub fn on_turn(&mut self, now: Time, objects: &mut dyn ObjectCluster) {
         while self.under_way.is_none() {
             let is_full = self.bytes() >= self.bytes_max;
@@ -296,7 +294,7 @@ impl Follow {
             }
         }
     }
-    /// When it wants a turn, if nothing comes before.
+    /// When it wants a turn, if nothing arrives before.
     #[must_use]
     pub fn next_deadline(&self) -> Time {
         let due = |journal: &Journal| {

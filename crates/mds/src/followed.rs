@@ -1,24 +1,23 @@
-//! What a standby has of a rank's journal: whole batches from the journal's beginning on, object by
+//! What a standby holds of a rank's journal: whole batches from the journal's beginning, object by
 //! object.
 //!
 //! ```text
-//!  journal.0.00000007 │ batch │ batch │ batch │       held: to its end, since the next one goes on from there
+//!  journal.0.00000007 │ batch │ batch │ batch │       held completely, since the next one continues from there
 //!  journal.0.00000008 │ batch │ batch │ - - -         held up to `length`; the rest is read at a takeover
 //! ```
-//! Invariants: objects have numbers, and their batches too, without a gap; what is held of an
-//! object is the beginning of what is there, as long as its holder is the one under which it was
-//! read ([`crate::follow`]).
+//! Invariants: object numbers and batch numbers have no gaps; what is held of an object is a prefix
+//! of it, as long as the holder is the one under which it was read ([`crate::follow`]).
 
 use crate::journal::{self, Batch};
 use crc_fast::{CrcAlgorithm, Digest};
 use std::collections::BTreeMap;
 
-/// What is held of an object.
+/// The held part of an object.
 #[derive(Debug)]
 pub(crate) struct Held {
-    /// Its first batch.
+    /// The number of its first batch.
     begins: u64,
-    /// How long it is, in bytes, and their checksum.
+    /// Its length in bytes, and their checksum.
     length: u64,
     digest: Digest,
     /// At least one.
@@ -34,15 +33,15 @@ impl Held {
             batches: Vec::new(),
         }
     }
-    /// The batch that comes next.
+    /// The number of the next batch.
     const fn next(&self) -> u64 {
         self.begins + self.batches.len() as u64
     }
-    /// How long it is, in bytes.
+    /// Its length in bytes.
     pub const fn length(&self) -> u64 {
         self.length
     }
-    /// What comes behind it. Says whether all of that was good; if not, it is as it was.
+    /// Appends further bytes. Returns whether all of them were valid; if not, nothing changes.
     fn extend(&mut self, bytes: &[u8]) -> bool {
         let (before, mut next) = (self.batches.len(), self.next());
         if !journal::read(bytes, &mut next, &mut self.batches) {
@@ -53,13 +52,13 @@ impl Held {
         self.length += bytes.len() as u64;
         true
     }
-    /// Whether a checksum of as much as it has is its own.
+    /// Whether a checksum and length match the held part.
     pub fn is_same(&self, crc: u32, length: u64) -> bool {
         // The library's checksums are 64 bits wide; this one fills the low half.
         length == self.length && u64::from(crc) == self.digest.finalize()
     }
-    /// Gives what it has, and what has come behind that, if it goes on from `next` and all of it is
-    /// good.
+    /// Returns the held batches and further ones, if it continues from `next` and all bytes are
+    /// valid.
     pub fn go_on(mut self, bytes: &[u8], next: &mut u64, into: &mut Vec<Batch>) -> bool {
         if self.begins != *next || !self.extend(bytes) {
             return false;
@@ -77,40 +76,40 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// Objects.
+    /// Number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.objects.len()
     }
-    /// Whether there is nothing.
+    /// Whether nothing is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
-    /// Bytes in the journal; in memory they take about as much.
+    /// Bytes of the journal; they take about as much memory.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.objects.values().map(|held| held.length).sum()
     }
-    /// The last object: its number, how much of it there is, and the batch that comes next.
+    /// The last object: its number, its held length, and the next batch.
     pub(crate) fn last(&self) -> Option<(u64, u64, u64)> {
         self.objects
             .last_key_value()
             .map(|(number, held)| (*number, held.length, held.next()))
     }
-    /// An object that is held.
+    /// The held part of an object.
     pub(crate) fn get(&self, number: u64) -> Option<&Held> {
         self.objects.get(&number)
     }
-    /// Whether one from this number on is.
+    /// Whether an object from this number on is held.
     pub(crate) fn has_from(&self, number: u64) -> bool {
         self.objects.range(number..).next().is_some()
     }
     pub(crate) fn remove(&mut self, number: u64) -> Option<Held> {
         self.objects.remove(&number)
     }
-    /// The journal begins with this object and this batch: what is before that goes, and all of it
-    /// if it does not fit.
+    /// The journal begins with this object and this batch: drops what precedes it, or everything if
+    /// it does not fit.
     pub(crate) fn cut_off(&mut self, first: u64, sequence: u64) {
         self.objects = self.objects.split_off(&first);
         if self
@@ -121,14 +120,14 @@ impl Followed {
             self.objects.clear();
         }
     }
-    /// What comes behind the last object's end. Says whether all of that was good.
+    /// Appends bytes to the last object. Returns whether all of them were valid.
     pub(crate) fn extend_last(&mut self, bytes: &[u8]) -> bool {
         self.objects
             .last_entry()
             .is_some_and(|mut last| last.get_mut().extend(bytes))
     }
-    /// The object behind the last one, or the first one, which begins with this batch. Says whether
-    /// all of that was good.
+    /// Adds the next object, or the first one, which begins with this batch. Returns whether all
+    /// bytes were valid.
     pub(crate) fn push(&mut self, number: u64, begins: u64, bytes: &[u8]) -> bool {
         let mut held = Held::new(begins);
         let good = held.extend(bytes) && !held.batches.is_empty();
@@ -197,8 +196,7 @@ mod tests {
         }
     }
 
-    /// It is taken for what is there only if its checksum is the same, and what comes behind it is
-    /// whole.
+    /// It is accepted as current only if its checksum matches and what follows is intact.
     #[test]
     fn what_is_there_must_be_what_is_held() {
         let held = || followed().remove(3).expect("held");

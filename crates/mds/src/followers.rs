@@ -1,9 +1,9 @@
-//! Which standby follows which rank: one each, by what the registry says, so that all come to the
-//! same.
+//! Assigns each rank a standby that follows it, deterministically from the registry, so that all
+//! standbys agree.
 //!
-//! A standby in the process of the rank's holder dies with it, and one whose process has ranks
-//! leaves vacant ones to others for a while: those follow only where there is no other. The rest
-//! are dealt the ranks in turn.
+//! A standby in the process of the rank's holder dies with it, and a standby whose process holds
+//! ranks leaves vacant ones to others for a while: those follow only if there is no other. The
+//! ranks are dealt to the rest in turn.
 
 use crate::follow::Source;
 use nacre_types::{ClientId, Name, Rank};
@@ -13,16 +13,16 @@ use nacre_wire::fs::{FsHolder, FsKey, FsSettings};
 use nacre_wire::msg::meta::MetaPair;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a standby has to do, and what it leaves to others.
+/// What a standby follows, and what it leaves to others.
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
-    /// What it follows.
+    /// Journals that it follows.
     pub own: Vec<Source>,
-    /// Ranks that another one follows.
+    /// Ranks that another standby follows.
     pub others: BTreeSet<(Name, Rank)>,
 }
 
-/// Ranks that had a holder, in order, with what that one calls itself.
+/// Ranks that had a holder, in order, with that holder's name.
 fn sources(pairs: &[MetaPair]) -> Vec<(Source, Name)> {
     let all: BTreeMap<&Name, &MetaPair> = pairs.iter().map(|pair| (&pair.key, pair)).collect();
     let settings = all
@@ -66,8 +66,8 @@ fn sources(pairs: &[MetaPair]) -> Vec<(Source, Name)> {
     sources
 }
 
-/// The standby that follows each rank that had a holder, by what the registry (all below
-/// [`PREFIX`](nacre_wire::fs::registry::PREFIX)) says; ranks that none follows are left out.
+/// The standby that follows each rank that had a holder, according to the registry (all keys below
+/// [`PREFIX`](nacre_wire::fs::registry::PREFIX)); ranks without a follower are left out.
 #[must_use]
 pub fn followers(pairs: &[MetaPair]) -> BTreeMap<(Name, Rank), FsHolder> {
     let dealt = dealt(pairs).into_iter();
@@ -76,7 +76,7 @@ pub fn followers(pairs: &[MetaPair]) -> BTreeMap<(Name, Rank), FsHolder> {
         .collect()
 }
 
-/// Ranks that had a holder, each with the standby that follows it.
+/// Ranks that had a holder, each with its follower.
 fn dealt(pairs: &[MetaPair]) -> Vec<(Source, Option<FsHolder>)> {
     let holder = |pair: &MetaPair| FsHolder::from_bytes(&pair.value).ok();
     let is_standby = |pair: &&MetaPair| pair.key.as_bytes().starts_with(STANDBYS.as_bytes());
@@ -104,7 +104,7 @@ fn dealt(pairs: &[MetaPair]) -> Vec<(Source, Option<FsHolder>)> {
 }
 
 impl Followers {
-    /// By what the registry says.
+    /// Determines the assignment from the registry.
     pub fn of(me: ClientId, pairs: &[MetaPair]) -> Self {
         let mut followers = Self::default();
         for (source, standby) in dealt(pairs) {
@@ -146,8 +146,8 @@ mod tests {
             name: name.into(),
         }
     }
-    /// Who follows which ranks of a file system whose holders these are, each having taken its rank
-    /// at 100 + rank.
+    /// The followers of the ranks of a file system with these holders, each of which claimed its
+    /// rank at 100 + rank.
     fn who_follows(holders: &[&str], standbys: &[(u64, &str)]) -> Vec<(u64, Vec<u16>)> {
         let home = Name::from("home");
         let layout = Layout {

@@ -7,10 +7,10 @@
 //!
 //!  batch  | length u32 | CRC32C of the rest u32 | Batch |
 //! ```
-//! One append is under way at a time; what is changed meanwhile goes with the next. So a server
-//! with little to do answers at once, and one with much to do writes seldom.
+//! One append is in flight at a time; changes made meanwhile go into the next one. So a server with
+//! little load answers at once, and one with high load writes less often.
 //!
-//! Invariants: a batch's number is that of the one before it and one; what is safe is a prefix.
+//! Invariants: batch numbers are consecutive; what is safe is a prefix.
 
 use crate::change::Change;
 use crate::writers::Writer;
@@ -21,25 +21,25 @@ use nacre_wire::msg::fs::FsReply;
 use nacre_wire::msg::transaction::FsPart;
 use nacre_wire::{Wire, wire_enum, wire_fields, wire_record};
 
-/// An object of the journal is full from here on, in bytes, unless settings say otherwise.
+/// Size at which an object of the journal is full, in bytes; default.
 pub const OBJECT_BYTES: u64 = 4 << 20;
 /// Longest batch in bytes: one operation carries it.
 pub const BATCH_BYTES_MAX: usize = 16 << 20;
-/// A head, or an object, is no longer than this, in bytes: what one read asks for.
+/// Most bytes of a head or object: what one read asks for.
 pub const READ_MAX: u64 = 32 << 20;
-/// A batch of so many bytes waits for no more: some hundred changes.
+/// A batch of this size does not wait for more: a few hundred changes.
 const BATCH_BYTES_ENOUGH: u64 = 64 << 10;
 
-/// An answer that its client may ask for again.
+/// An answer that its client may request again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
-    /// Whose.
+    /// The client.
     pub client: ClientId,
-    /// In which life.
+    /// Its instance.
     pub instance: Instance,
-    /// The client has safe answers to all requests below.
+    /// The client has safe answers to all requests below this number.
     pub safe_below: u64,
-    /// It.
+    /// The answer.
     pub reply: FsReply,
 }
 wire_fields!(Answered {
@@ -49,14 +49,14 @@ wire_fields!(Answered {
     reply
 });
 
-/// A client came, or went for good.
+/// A client came, or left for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// Who.
+    /// The client.
     pub client: ClientId,
-    /// In which life.
+    /// Its instance.
     pub instance: Instance,
-    /// It is a client from here on; else none any more.
+    /// Whether it came; otherwise it left.
     pub here: bool,
 }
 wire_fields!(Known {
@@ -65,51 +65,51 @@ wire_fields!(Known {
     here
 });
 
-/// A client is being evicted: nothing that it does with objects is executed any more, and what it
-/// had written may be cut off. No later holder of the rank goes on with it.
+/// A client is being evicted: none of its operations on objects is executed any more, and what it
+/// had written may be truncated. No later holder of the rank continues its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fenced {
-    /// Which.
+    /// The client.
     pub client: ClientId,
-    /// This instance and all before it.
+    /// This instance and all earlier ones.
     pub instance: Instance,
 }
 wire_fields!(Fenced { client, instance });
 
-/// How far a transaction with other ranks has come ([`crate::transactions`]).
+/// The progress of a transaction with other ranks ([`crate::transactions`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "there are few of them at a time")]
 pub enum Progress {
-    /// A part of another rank's transaction can be done, until that rank decides.
+    /// A part of another rank's transaction is prepared, until that rank decides.
     Prepared {
-        /// Which transaction.
+        /// The transaction.
         transaction: Ino,
-        /// Whose.
+        /// The leading rank.
         leader: u16,
-        /// Which of its parts.
+        /// Index of the part.
         index: u8,
-        /// When it all happens.
+        /// The time of the transaction.
         stamp: Stamp,
-        /// What it is to do.
+        /// The part.
         part: FsPart,
-        /// The inode that it makes or changes; [`Ino::TOP`]: another rank has that.
+        /// The inode that it creates or changes; [`Ino::TOP`]: another rank has it.
         ino: Ino,
     },
-    /// It is decided, and done in this batch, or never.
+    /// It is decided: executed in this batch, or aborted.
     Ended {
-        /// Which.
+        /// The transaction.
         transaction: Ino,
     },
-    /// This rank's own: it happens, says this batch.
+    /// This rank's own transaction is committed by this batch.
     Committed {
-        /// Which.
+        /// The transaction.
         transaction: Ino,
-        /// Who has to be told.
+        /// The ranks to be told.
         ranks: Vec<u16>,
     },
-    /// All of them have it in their journals.
+    /// All participants have it in their journals.
     Told {
-        /// Which.
+        /// The transaction.
         transaction: Ino,
     },
 }
@@ -120,31 +120,31 @@ wire_enum!(Progress {
     4 => Told { transaction },
 });
 
-/// What became safe together.
+/// Changes that become safe together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// Its number.
     pub sequence: u64,
-    /// The next serial to be given ([`nacre_types::Ino::given`]).
+    /// The next serial to assign ([`nacre_types::Ino::given`]).
     pub serial: u64,
-    /// In order.
+    /// The changes, in order.
     pub changes: Vec<Change>,
-    /// What was answered for them.
+    /// Their answers.
     pub answers: Vec<Answered>,
-    /// Who came and went.
+    /// Clients that came or left.
     pub clients: Vec<Known>,
-    /// Who opened files for writing, and closed them. It comes before the changes: these say where
-    /// the files are.
+    /// Files opened for writing and closed. Applied before the changes, which say where the files
+    /// are.
     pub writers: Vec<Writer>,
-    /// What was prepared and decided with other ranks.
+    /// Progress of transactions with other ranks.
     pub transactions: Vec<Progress>,
-    /// Who is being evicted.
+    /// Clients being evicted.
     pub fenced: Vec<Fenced>,
 }
 wire_record!(Batch version 1 compat 1 { sequence, serial, changes, answers, clients, writers, transactions, fenced });
 
 impl Batch {
-    /// As it stands in an object.
+    /// The encoding in an object.
     #[must_use]
     pub fn frame(&self) -> Vec<u8> {
         let mut out = vec![0; 8];
@@ -157,29 +157,29 @@ impl Batch {
     }
 }
 
-/// What a journal begins with, once its first objects are gone: the object `journal.RANK`, written
-/// as a whole.
+/// The beginning of a journal after its first objects were deleted: the object `journal.RANK`,
+/// written as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JournalHead {
     /// The first object.
     pub first: u64,
     /// Its first batch's number.
     pub sequence: u64,
-    /// Serials below have been given, or may have been.
+    /// Lower serials have been assigned, or may have been.
     pub serial: u64,
-    /// All objects below are gone.
+    /// All lower objects are deleted.
     pub gone_below: u64,
-    /// Clients that came before that.
+    /// Clients known before the beginning.
     pub clients: Vec<Known>,
     /// Answers that are in no batch any more.
     pub answers: Vec<Answered>,
-    /// Directories with files of which something is still to be removed.
+    /// Directories with files whose data is still to be removed.
     pub stale: Vec<Ino>,
-    /// Who has files open for writing.
+    /// Files open for writing.
     pub writers: Vec<Writer>,
-    /// Transactions that are not over.
+    /// Transactions that are not complete.
     pub transactions: Vec<Progress>,
-    /// Who is being evicted.
+    /// Clients being evicted.
     pub fenced: Vec<Fenced>,
 }
 wire_record!(JournalHead version 1 compat 1 {
@@ -197,8 +197,8 @@ pub fn object_name(rank: Rank, number: u64) -> String {
     format!("journal.{:x}.{number:08x}", rank.0)
 }
 
-/// Reads an object's batches from `next` on, up to the first that is not whole. Says whether all of
-/// the object was good.
+/// Reads an object's batches from `next` on, up to the first incomplete one. Returns whether the
+/// whole object was valid.
 pub fn read(mut bytes: &[u8], next: &mut u64, into: &mut Vec<Batch>) -> bool {
     while let Some((head, rest)) = bytes.split_at_checked(8) {
         let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
@@ -221,28 +221,28 @@ pub fn read(mut bytes: &[u8], next: &mut u64, into: &mut Vec<Batch>) -> bool {
     bytes.is_empty()
 }
 
-/// See the module head: what is to be written, and where.
+/// See the module head: what to write, and where.
 #[derive(Debug)]
 pub struct Journal {
-    /// The batch that is being put together.
+    /// The batch being collected.
     open: Batch,
     open_bytes: usize,
-    /// The object that is written to, its length, and its first batch.
+    /// The current object, its length, and its first batch.
     object: u64,
     length: u64,
     begins: u64,
-    /// An object is full from here on.
+    /// Size at which an object is full.
     object_bytes: u64,
-    /// The append under way: its batch's number, and its bytes.
+    /// The append in flight: its batch's number and its length.
     under_way: Option<(u64, u64)>,
-    /// All batches below are safe.
+    /// All lower batches are safe.
     safe: u64,
-    /// The open batch is to be written even if there is nothing in it.
+    /// The open batch is to be written even if it is empty.
     announced: bool,
 }
 
 impl Journal {
-    /// One that goes on behind what was read: with batch `next`, in object `object`, a new one.
+    /// A journal that continues after what was read: with batch `next`, in the new object `object`.
     #[must_use]
     pub fn behind(next: u64, object: u64, serial: u64, object_bytes: u64) -> Self {
         Self {
@@ -262,28 +262,28 @@ impl Journal {
         }
     }
 
-    /// The open batch is written in any case: it says from where on this holder gives serials. Its
+    /// Forces the open batch to be written: it records the first serial of this holder. Returns its
     /// number.
     pub const fn announce(&mut self) -> u64 {
         self.announced = true;
         self.open.sequence
     }
-    /// The next serial to be given.
+    /// The next serial to assign.
     #[must_use]
     pub const fn serial(&self) -> u64 {
         self.open.serial
     }
-    /// A serial was given.
+    /// A serial was assigned.
     pub const fn take_serial(&mut self) {
         self.take_serials(1);
     }
-    /// So many were.
+    /// Several were assigned.
     pub const fn take_serials(&mut self, count: u64) {
         self.open.serial += count;
     }
 
-    /// Puts changes into the open batch. They are safe when all batches up to the number that is
-    /// returned are.
+    /// Adds changes to the open batch. They are safe when all batches up to the returned number
+    /// are.
     pub fn push(&mut self, changes: &[Change], answer: Option<Answered>) -> u64 {
         let mut measure = nacre_wire::Measure::default();
         changes
@@ -297,18 +297,18 @@ impl Journal {
         self.open.answers.extend(answer);
         self.open.sequence
     }
-    /// A client came or went.
+    /// Records that a client came or left.
     pub fn push_client(&mut self, known: Known) -> u64 {
         self.open.clients.push(known);
         self.open.sequence
     }
-    /// A client has opened a file for writing, written it, or closed it; batch `since` says the
-    /// first. If that has not left yet, a close takes it back: most files are made, written and
-    /// closed in one batch.
+    /// Records that a client has opened a file for writing, written it, or closed it; batch `since`
+    /// contains the opening. If that batch is still open, a close cancels it: most files are
+    /// created, written and closed within one batch.
     pub fn push_writer(&mut self, writer: Writer, since: u64) {
         let is_same =
             |other: &Writer| other.client == writer.client && other.ino == writer.ino && other.here;
-        // What is said now says it all.
+        // The new record supersedes it.
         if let Some(last) = self.open.writers.iter().rposition(is_same) {
             self.open.writers.remove(last);
         }
@@ -317,18 +317,18 @@ impl Journal {
             self.open.writers.push(writer);
         }
     }
-    /// A client is being evicted.
+    /// Records that a client is being evicted.
     pub fn push_fenced(&mut self, fenced: Fenced) -> u64 {
         self.open.fenced.push(fenced);
         self.open.sequence
     }
-    /// Something about a transaction.
+    /// Records progress of a transaction.
     pub fn push_progress(&mut self, progress: Progress) -> u64 {
         self.open_bytes += nacre_wire::Measure::of("progress", &progress).length() as usize;
         self.open.transactions.push(progress);
         self.open.sequence
     }
-    /// Whether there is nothing for another append.
+    /// Whether there is nothing to append.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Batch {
@@ -345,67 +345,66 @@ impl Journal {
             changes.is_empty() && answers.is_empty() && clients.is_empty() && writers.is_empty();
         !self.announced && is_empty && transactions.is_empty() && fenced.is_empty()
     }
-    /// Whether the open batch has as much as one append may carry: nothing more is to be changed
-    /// until it has left.
+    /// Whether the open batch has reached the size of an append: nothing more may be changed until
+    /// it is written.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.open_bytes >= BATCH_BYTES_MAX / 2
     }
-    /// Whether an append of the open batch is worth it: another change would make it little
-    /// cheaper.
+    /// Whether appending the open batch is worthwhile: another change would hardly make it cheaper.
     #[must_use]
     pub fn has_enough(&self) -> bool {
         self.open_bytes as u64 >= BATCH_BYTES_ENOUGH.min(self.object_bytes)
     }
-    /// All batches below are safe.
+    /// All lower batches are safe.
     #[must_use]
     pub const fn safe(&self) -> u64 {
         self.safe
     }
-    /// The object that is written to.
+    /// The current object.
     #[must_use]
     pub const fn object(&self) -> u64 {
         self.object
     }
-    /// The first batch of the object that is written to.
+    /// The first batch of the current object.
     #[must_use]
     pub const fn object_begins(&self) -> u64 {
         self.begins
     }
-    /// How long the object is that is written to, in bytes.
+    /// Length of the current object in bytes.
     #[must_use]
     pub const fn length(&self) -> u64 {
         self.length
     }
-    /// What comes next goes into an object of its own. Nothing is under way.
+    /// Starts a new object. No append may be in flight.
     pub const fn begin_object(&mut self) {
         if self.length > 0 {
             self.object += 1;
             (self.length, self.begins) = (0, self.open.sequence);
         }
     }
-    /// The number of the batch that is being put together.
+    /// The number of the open batch.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.open.sequence
     }
-    /// All that was pushed so far is safe when all batches below this one are.
+    /// Everything pushed so far is safe when all batches below this number are.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.open.sequence + u64::from(!self.is_empty())
     }
-    /// Whether an append is under way.
+    /// Whether an append is in flight.
     #[must_use]
     pub const fn is_appending(&self) -> bool {
         self.under_way.is_some()
     }
-    /// Whether nothing is open or under way.
+    /// Whether nothing is open or in flight.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.under_way.is_none() && self.is_empty()
     }
 
-    /// The next append, if one is due: the object's number, and the bytes. To be told of its end.
+    /// The next append, if one is due: the object's number and the bytes. Its end must be reported.
     pub fn next_append(&mut self) -> Option<(u64, Vec<u8>)> {
         if self.under_way.is_some() || self.is_empty() {
             return None;
@@ -425,7 +424,7 @@ impl Journal {
         Some((self.object, bytes))
     }
 
-    /// The append under way is durable.
+    /// The append in flight is durable.
     ///
     /// # Panics
     /// If there is none.
@@ -444,7 +443,7 @@ mod tests {
         Change::Begin { dir: Ino(n) }
     }
 
-    /// What is changed during an append goes with the next, in one.
+    /// Changes made during an append go into the next one together.
     #[test]
     fn one_append_is_under_way() {
         let mut journal = Journal::behind(5, 1, 100, OBJECT_BYTES);
@@ -475,7 +474,7 @@ mod tests {
         );
     }
 
-    /// Wherever it is cut off or damaged, what is read is what was written before that.
+    /// Wherever the journal is cut or damaged, everything written before that is read.
     #[test]
     fn a_journal_ends_where_it_is_not_whole() {
         let mut journal = Journal::behind(1, 1, 100, OBJECT_BYTES);

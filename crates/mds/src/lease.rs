@@ -1,19 +1,19 @@
-//! The lease under which a server has its rank, or says that it waits for one.
+//! The lease under which a server holds its rank or registers as a standby.
 //!
 //! ```text
-//!  asked ──────────── ttl ────────────▶ over        counted from when it was asked for, not from the answer
-//!    └ a third of it: KeepAlive, and again
+//!  requested ──────── ttl ────────────▶ expired     counted from the request, not from the answer
+//!    └ a third of it: KeepAlive, repeatedly
 //! ```
-//! Invariant: as long as [`Lease::is_valid`], no monitor lets the lease end.
+//! Invariant: while [`Lease::is_valid`], no monitor lets the lease expire.
 
 use nacre_client::{MetaDone, MetaFailure, MetaId, Metadata};
 use nacre_types::Time;
 use nacre_wire::msg::meta::{MetaCall, MetaError, MetaResult};
 use std::time::Duration;
 
-/// How long a rank is kept without a sign of life.
+/// How long a rank is kept without a renewal.
 pub const TTL: Duration = Duration::from_secs(3);
-/// So much of it is left for clocks that run differently.
+/// Reserve for clocks that run at different speeds.
 const MARGIN: Duration = Duration::from_millis(300);
 
 /// See the module head.
@@ -27,7 +27,7 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// One that was granted for so long, and asked for at that time.
+    /// A lease granted for `ttl` and requested at `asked`.
     pub fn granted(id: u64, asked: Time, ttl: Duration) -> Self {
         Self {
             id,
@@ -40,7 +40,7 @@ impl Lease {
     pub const fn id(&self) -> u64 {
         self.id
     }
-    /// When it is over, if it is not renewed.
+    /// When it expires unless renewed.
     pub const fn until(&self) -> Time {
         self.until
     }
@@ -63,7 +63,7 @@ impl Lease {
                 .map(|question| (question, now));
         }
     }
-    /// Something was answered; whether the lease has ended.
+    /// Handles an answer; returns whether the lease has ended.
     pub fn on_done(&mut self, done: &MetaDone) -> bool {
         let Some((_, asked)) = self.question.take_if(|(question, _)| *question == done.id) else {
             return false;
@@ -74,13 +74,13 @@ impl Lease {
                 false
             }
             Err(MetaFailure::Refused(MetaError::NoSuchLease { .. })) => true,
-            // Asked again with the next turn.
+            // Retried in the next turn.
             _ => false,
         }
     }
-    /// Gives it back.
+    /// Revokes it.
     pub fn revoke(&self, now: Time, metadata: &mut dyn Metadata) {
-        // If there is no room for that it runs out.
+        // If the request cannot be sent, it expires.
         let _ = metadata.submit(now, MetaCall::Revoke { lease: self.id });
     }
 }

@@ -1,5 +1,4 @@
-//! The server of a rank: who has which names, what they stand for, and what of it is safe (ADR
-//! 0006).
+//! The server of a rank: names, what they refer to, and which changes are safe (ADR 0006).
 //!
 //! ```text
 //!  client ──FsRequest──▶ evaluate ──changes──▶ tree (memory) ──▶ journal ──▶ directory objects, later

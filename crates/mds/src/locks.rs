@@ -1,33 +1,33 @@
-//! Advisory locks of files: which owner has locked which bytes, and which owners wait for them.
+//! Advisory file locks: which owner has locked which bytes, and which owners wait for them.
 //!
 //! ```text
-//!  lock ─▶ no conflict ─▶ held ──unlock, close, end of the session──▶ waits are looked at, in order of arrival
-//!     └──▶ conflict ─▶ fails, or waits ─▶ granted once nothing that is held is in its way
+//!  lock ─▶ no conflict ─▶ held ──unlock, close, end of the session──▶ waits are checked, in order of arrival
+//!     └──▶ conflict ─▶ fails, or waits ─▶ granted once no held lock conflicts
 //! ```
-//! As in POSIX (`fcntl`): an owner's own locks are replaced, split and joined, and a wait that
-//! would close a circle of owners that wait for each other fails. A new lock is not compared with
-//! waits, so a stream of shared locks may hold up an exclusive one. As in Linux (`flock`): whole
-//! files, unseen by `fcntl`; one that is converted is given up first.
+//! As in POSIX (`fcntl`): an owner's own locks are replaced, split and merged, and a wait that
+//! would cause a deadlock among owners fails. A new lock is not compared with waits, so a stream of
+//! shared locks may delay an exclusive one. As in Linux (`flock`): whole files, independent of
+//! `fcntl`; a conversion gives the old lock up first.
 //!
 //! Invariants ([`Locks::check`]): locks of two owners overlap only if both are shared; once
-//! settled, each wait conflicts with something that is held.
+//! settled, each wait conflicts with a held lock.
 
 use nacre_types::{ClientId, Ino};
 use nacre_wire::fs::{FsLock, LockSpans};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Linux' numbers.
+/// Linux' error numbers.
 const EAGAIN: u16 = 11;
 const EINVAL: u16 = 22;
 const EDEADLK: u16 = 35;
 const ENOLCK: u16 = 37;
 
-/// Locks and waits that there may be.
+/// Limits on locks and waits.
 #[derive(Clone, Copy, Debug)]
 pub struct LockLimits {
-    /// Of a client.
+    /// Per client.
     pub client_max: usize,
-    /// Of a file.
+    /// Per file.
     pub file_max: usize,
 }
 impl Default for LockLimits {
@@ -39,14 +39,14 @@ impl Default for LockLimits {
     }
 }
 
-/// Whose a lock is; its kind is part of that: no owner has both.
+/// A lock's owner, including the kind of lock: no owner has both kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
     /// Its client.
     pub client: ClientId,
-    /// Its name there.
+    /// Its number within the client.
     pub owner: u64,
-    /// It locks with `flock`.
+    /// Whether it uses `flock`.
     pub flock: bool,
 }
 impl Owner {
@@ -59,16 +59,16 @@ impl Owner {
     }
 }
 
-/// How an attempt to lock ended.
+/// The result of a lock request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Got {
-    /// It is held.
+    /// The lock is held.
     Held,
-    /// It waits.
+    /// The request waits.
     Waits,
 }
 
-/// A wait that has been granted: its client, and the request that asked for it.
+/// A granted wait: its client, and the request's number.
 pub type Granted = (ClientId, u64);
 
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +88,7 @@ impl File {
     fn len(&self) -> usize {
         self.held.values().map(LockSpans::len).sum::<usize>() + self.waits.len()
     }
-    /// Owners whose locks are in the way of this one.
+    /// Owners whose locks conflict with this one.
     fn blockers(&self, owner: Owner, lock: &FsLock) -> impl Iterator<Item = Owner> {
         let (range, exclusive) = ((lock.start, lock.end), lock.exclusive);
         let others = self
@@ -109,9 +109,9 @@ impl File {
 pub struct Locks {
     limits: LockLimits,
     files: BTreeMap<Ino, File>,
-    /// Locks and waits of each client.
+    /// Number of locks and waits of each client.
     counts: BTreeMap<ClientId, usize>,
-    /// Where owners of `fcntl` wait, how often.
+    /// Where owners of `fcntl` locks wait, and how often.
     waiting: BTreeMap<Owner, BTreeMap<Ino, usize>>,
 }
 
@@ -130,10 +130,10 @@ impl Locks {
         self.files.is_empty()
     }
 
-    /// Locks bytes; `wait`: if they are not free, the request of this number waits for them.
+    /// Locks bytes; with `wait`, on a conflict the request with that number waits.
     ///
     /// # Errors
-    /// An error number of POSIX.
+    /// A POSIX error number.
     pub fn lock(
         &mut self,
         client: ClientId,
@@ -143,7 +143,7 @@ impl Locks {
     ) -> Result<Got, u16> {
         let lock = whole(lock)?;
         let owner = Owner::of(client, &lock);
-        // Sent twice.
+        // A resend.
         if let Some(number) = wait
             && self.has_wait(client, lock.ino, number)
         {
@@ -156,7 +156,7 @@ impl Locks {
             .is_none_or(|file| file.is_free(owner, &lock))
         {
             self.set(owner, lock.ino, range, Some((lock.exclusive, lock.pid)))?;
-            // What was exclusive may be shared now.
+            // Exclusive locks may have become shared.
             self.settle(lock.ino, granted);
             return Ok(Got::Held);
         }
@@ -181,7 +181,7 @@ impl Locks {
     /// Unlocks bytes.
     ///
     /// # Errors
-    /// `ENOLCK`: it would split a lock, and there are too many.
+    /// `ENOLCK`: it would split a lock, and the limit is reached.
     pub fn unlock(
         &mut self,
         client: ClientId,
@@ -205,7 +205,7 @@ impl Locks {
         Ok(())
     }
 
-    /// A lock that this one conflicts with: the first of its file.
+    /// The first lock of its file that this one conflicts with.
     #[must_use]
     pub fn test(&self, client: ClientId, lock: &FsLock) -> Option<FsLock> {
         let lock = whole(lock).ok()?;
@@ -227,7 +227,7 @@ impl Locks {
         conflicts.min_by_key(|conflict| conflict.start)
     }
 
-    /// Ends a wait; whether there was one.
+    /// Ends a wait; returns whether there was one.
     pub fn cancel(&mut self, client: ClientId, ino: Ino, number: u64) -> bool {
         let Some(file) = self.files.get_mut(&ino) else {
             return false;
@@ -241,8 +241,8 @@ impl Locks {
         true
     }
 
-    /// A client goes: all that it holds and waits for goes with it. What others wait for is granted
-    /// with [`Self::settle_all`].
+    /// Removes a client with all its locks and waits. [`Self::settle_all`] then grants what others
+    /// wait for.
     pub fn remove_client(&mut self, client: ClientId) {
         if self.counts.remove(&client).is_none() {
             return;
@@ -255,8 +255,8 @@ impl Locks {
         self.files.retain(|_, file| file.len() > 0);
     }
 
-    /// A client says to a new holder of the rank what it holds. One that conflicts is not taken:
-    /// its client was thought to be gone when another one got it.
+    /// A client reports its locks to a new holder of the rank. A conflicting one is not accepted:
+    /// its client was presumed gone when another one got it.
     pub fn claim(&mut self, client: ClientId, locks: &[FsLock]) {
         for lock in locks {
             let Ok(lock) = whole(lock) else { continue };
@@ -275,7 +275,8 @@ impl Locks {
             }
         }
     }
-    /// A client says what it waits for: that waits, even if it is free, until [`Self::settle_all`].
+    /// A client reports what it waits for: it stays a wait, even if the bytes are free, until
+    /// [`Self::settle_all`].
     pub fn claim_wait(&mut self, client: ClientId, number: u64, lock: &FsLock) -> Result<(), u16> {
         let lock = whole(lock)?;
         if self.has_wait(client, lock.ino, number) {
@@ -287,7 +288,7 @@ impl Locks {
             lock,
         })
     }
-    /// Grants what can be granted.
+    /// Grants all waits without conflicts.
     pub fn settle_all(&mut self, granted: &mut Vec<Granted>) {
         for ino in self.files.keys().copied().collect::<Vec<_>>() {
             self.settle(ino, granted);
@@ -443,7 +444,7 @@ impl Locks {
         wait
     }
 
-    /// Grants the first wait that nothing is in the way of, until there is none.
+    /// Grants the first wait without a conflict, until there is none.
     fn settle(&mut self, ino: Ino, granted: &mut Vec<Granted>) {
         while let Some(file) = self.files.get(&ino)
             && let Some(at) = file
@@ -456,7 +457,8 @@ impl Locks {
                 number,
                 lock,
             } = self.take_wait(ino, at);
-            // The wait had room, so the lock has; that it splits another one is not looked at.
+            // The wait was within the limits, so the lock is; that it may split another one is
+            // ignored.
             let mut spans = self
                 .files
                 .get_mut(&ino)
@@ -477,7 +479,7 @@ impl Locks {
         }
     }
 
-    /// Whether one of those that this lock would wait for waits, over others or not, for its owner.
+    /// Whether waiting for this lock would close a cycle of waiting owners, directly or indirectly.
     fn closes_circle(&self, owner: Owner, lock: &FsLock) -> bool {
         let mut seen = BTreeSet::new();
         let mut next: Vec<Owner> = self.files[&lock.ino].blockers(owner, lock).collect();
@@ -504,7 +506,7 @@ impl Locks {
     }
 }
 
-/// A lock of `flock` is of the whole file.
+/// A `flock` lock covers the whole file.
 fn whole(lock: &FsLock) -> Result<FsLock, u16> {
     match lock.flock {
         true => Ok(FsLock {

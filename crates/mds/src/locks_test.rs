@@ -1,4 +1,4 @@
-//! The table of locks against one that knows of each byte what each owner has locked there.
+//! Compares the lock table with a model that records for each byte what each owner has locked.
 
 use super::*;
 
@@ -20,7 +20,7 @@ impl Dice {
 
 type Key = (Ino, Owner, u64);
 
-/// What is locked, byte by byte, and who waits, in order.
+/// Locks byte by byte, and waits in order.
 #[derive(Default)]
 struct Model {
     bytes: BTreeMap<Key, bool>,
@@ -62,7 +62,7 @@ impl Model {
             granted.push((owner.client, number));
         }
     }
-    /// Who is reached from an owner's blockers: all that it waits for, in the end.
+    /// All owners that an owner waits for, directly or indirectly.
     fn reach(&self, from: BTreeSet<Owner>) -> BTreeSet<Owner> {
         let mut reached = from;
         loop {
@@ -142,7 +142,7 @@ fn random_lock(dice: &mut Dice) -> (ClientId, FsLock) {
     let flock = dice.below(4) == 0;
     let start = dice.below(BYTES);
     let end = start + dice.below(BYTES - start);
-    // The model's last byte stands for all from there on.
+    // The model's last byte stands for all following ones.
     let end = if end == BYTES - 1 { u64::MAX } else { end };
     let (start, end) = if flock { (0, u64::MAX) } else { (start, end) };
     let (ino, owner, exclusive) = (
@@ -233,7 +233,7 @@ fn random_histories_are_as_byte_by_byte() {
                 _ => {}
             }
             seen[4] += u32::try_from(granted.len()).expect("few");
-            // Files are looked at one after another: the order of two files' grants is nothing.
+            // Files are settled one after another: the order of grants for two files is irrelevant.
             granted.sort_unstable();
             expected.sort_unstable();
             assert_eq!(granted, expected, "seed {seed}");
@@ -326,7 +326,7 @@ fn a_circle_over_three_files_is_found_and_what_was_refused_waits_no_more() {
         .unlock(ANNA, Ino(3), (3, false), (0, 0), &mut granted)
         .expect("there is room");
     assert_eq!(granted, [(ANNA, 12)]);
-    // Two that convert `flock`: the first gives up what it had to wait, so the second goes on.
+    // Two convert `flock`: the first gives up its lock and waits, so the second continues.
     granted.clear();
     let flock = |owner, exclusive| FsLock {
         ino: Ino(9),

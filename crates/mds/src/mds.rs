@@ -3,24 +3,25 @@
 //! ```text
 //!  open ─▶ journal read, object by object ─▶ live
 //!  request ─▶ known? answered as before
-//!          └▶ evaluate ─▶ lacks a fragment: read, then evaluated again
-//!                      └▶ done: applied, journaled; answered at once, and told when it is safe
+//!          └▶ evaluate ─▶ lacks a fragment: read it, then evaluate again
+//!                      └▶ done: applied, journaled; answered at once, and reported when it is safe
 //! ```
-//! What is not safe yet is shown only to the client that changed it: an answer to another one that
-//! rests on it waits (`held`). What a client changed itself it is shown at once.
+//! Changes that are not safe yet are shown only to the client that made them: an answer to another
+//! client that depends on them waits (`held`). A client sees its own changes at once.
 //!
-//! * `appending`: when the journal grows; `room`: what happens when the cluster is full;
-//! * `opening`: the journal is read; `loading`: what is in memory; `writing`: directories, so that
-//!   the journal can be cut off;
-//! * `sharing`: what clients may keep of names and attributes, and who waits until they have
-//!   forgotten it;
-//! * `delegating`: names that they make and remove themselves;
-//! * `capabilities`: what they may do with the data of files; `quotas`: how large they may make
+//! * `appending`: when the journal is appended to; `room`: behaviour when the cluster is full;
+//! * `opening`: reading the journal; `loading`: what is in memory; `writing`: writing directories,
+//!   so that the journal can be trimmed;
+//! * `sharing`: what clients may cache of names and attributes, and which answers wait until they
+//!   have dropped it;
+//! * `delegating`: names that clients create and remove themselves;
+//! * `capabilities`: what clients may do with the data of files; `quotas`: how large they may make
 //!   them;
-//! * `data`: what no name leads to is removed; `locking`: advisory locks; `clients`: for operators;
-//! * `evicting`: sessions of clients that were waited for long enough; `recording`: which files
-//!   they had open for writing; `probing`: what they had written to these;
-//! * `across`: changes of names of several ranks; `popular`: which parts of the tree are asked for.
+//! * `data`: removing data that no name refers to; `locking`: advisory locks; `clients`: for
+//!   operators;
+//! * `evicting`: sessions of clients whose timeout has expired; `recording`: which files they had
+//!   open for writing; `probing`: what they had written to these;
+//! * `across`: name changes across ranks; `popular`: which parts of the tree are busy.
 //!
 //! Invariants: a change is answered only if it is in the journal or will be; changes are in the
 //! journal in the order in which they were made.
@@ -78,34 +79,34 @@ use nacre_wire::msg::fs::{
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The attribute of a fragment's object that has its head.
+/// The attribute of a fragment's object with its head.
 pub const HEAD_ATTR: &str = "head";
-/// Clients of the rank's last holder have so long to say what they have open and to send again what
-/// is not safe. Who does not come shows nothing any more that it keeps from then.
+/// How long clients of the rank's last holder have to report what they have open and to resend what
+/// is not safe. A client that does not come by then no longer uses what it cached before.
 const GRACE: std::time::Duration = sharing::VOID;
-/// More numbers than a holder of the rank can have told before they were in the journal: a batch
-/// has no room for so many, and not so many are given to clients (`delegating`) in two of them.
+/// More inode numbers than a holder of the rank can have told clients before they were in the
+/// journal: a batch has no room for that many, and fewer are given to clients (`delegating`) in two
+/// batches.
 const EARLY_MAX: u64 = 1 << 19;
 /// Fragments that are read at a time for a round of writing.
 const LOADS_AT_ONCE: usize = 16;
-/// The attribute of a directory's object that says where its entry is.
+/// The attribute of a directory's object with its backpointer.
 pub const PARENT_ATTR: &str = nacre_wire::fs::Backpointer::ATTR;
 
-/// What bounds a server.
+/// Limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct MdsLimits {
-    /// An object of the journal is full from here on, in bytes.
+    /// Size at which an object of the journal is full, in bytes.
     pub journal_object_bytes: u64,
-    /// Objects that the journal may have: requests wait until directories are written.
+    /// Most objects of the journal: beyond that, requests wait until directories are written.
     pub journal_objects_max: u64,
-    /// Directories are written at the latest so long after the last time.
+    /// Longest time between two rounds of writing directories.
     pub write_after: std::time::Duration,
-    /// Entries in memory, beside what is not written yet; each takes some 520 bytes.
+    /// Entries in memory, besides unwritten ones; each takes some 520 bytes.
     pub entries_max: usize,
-    /// Entries of a directory that are read at once: what comes into memory and goes together.
+    /// Entries of a directory that are read at once, and that are loaded and evicted together.
     pub page: u32,
-    /// Changes for which nothing waits wait so long for others, to be appended to the journal with
-    /// them.
+    /// Changes that nothing waits for wait this long for others, to share an append to the journal.
     pub linger: std::time::Duration,
 }
 impl Default for MdsLimits {
@@ -124,77 +125,78 @@ impl Default for MdsLimits {
 /// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct MdsConfig {
-    /// Whose authority it has.
+    /// The rank that it serves.
     pub rank: Rank,
     /// The namespace of the file system's objects.
     pub namespace: Name,
-    /// Where directories and journals are.
+    /// The pool of directories and journals.
     pub pool: PoolId,
-    /// How new files' data lies.
+    /// Layout of new files.
     pub layout: Layout,
     /// The wall clock at [`Time::ZERO`], in milliseconds since 1970.
     pub unix_ms_at_zero: u64,
-    /// What bounds it.
+    /// Its limits.
     pub limits: MdsLimits,
 }
 
-/// What a client is told.
+/// A message for a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "nearly all are replies")]
 pub enum Say {
-    /// Its session is known to every later holder of the rank: it may send requests.
+    /// Every later holder of the rank will know the session: the client may send requests.
     Welcome {
-        /// First what an earlier holder did not tell as safe.
+        /// First resend what an earlier holder did not report as safe.
         again: bool,
-        /// Its last greeting.
+        /// The client's last greeting.
         greeting: u64,
     },
     /// An answer.
     Reply(FsReply),
-    /// What is safe now.
+    /// Requests that are safe now.
     Safe(FsSafe),
-    /// Its session has ended: others did not wait for it.
+    /// The session has ended: others did not wait for it.
     Evicted(FsEvicted),
-    /// What it keeps and is to forget.
+    /// Cached items to drop.
     Forget(FsForget),
-    /// A lock that it waited for.
+    /// A lock that the client waited for.
     Locked(FsLocked),
-    /// What it may do with files that it has open.
+    /// Capabilities for open files.
     Caps(FsCaps),
 }
 
 #[derive(Debug, Default)]
 struct Session {
     instance: Instance,
-    /// What people know it by.
+    /// Human-readable description.
     about: Name,
-    /// It makes names itself where it may.
+    /// Whether it creates names itself where it may.
     delegable: bool,
-    /// The batch that says that there is this session.
+    /// The batch that records this session.
     since: u64,
     safe_below: u64,
-    /// Answers to changes that may be asked for again.
+    /// Answers to changes that may be requested again.
     answers: BTreeMap<u64, Kept>,
-    /// Changes that were answered early: batch and number.
+    /// Changes with early answers: batch and number.
     early: VecDeque<(u64, u64)>,
-    /// What it has open is known: it has said so, or this holder has counted since it came.
+    /// Whether its open files are known: it has reported them, or this holder has counted since it
+    /// came.
     counted: bool,
-    /// When something came from it last.
+    /// When a message from it last arrived.
     heard: Time,
     /// Its last greeting.
     greeting: u64,
-    /// Requests that were taken from it, and those of them that are not done.
+    /// Requests accepted from it, and those of them that are not complete.
     requests: u64,
     open: u64,
-    /// Of those: what it did itself.
+    /// Of those: changes that it made itself.
     foretold: u64,
 }
 
-/// An answer that was given, or waits to be.
+/// An answer that was given or waits to be given.
 #[derive(Debug)]
 struct Kept {
     reply: FsReply,
-    /// The batch that has what it changed, if it changed anything.
+    /// The batch with its changes, if any.
     batch: Option<u64>,
     /// What must have happened before it is given.
     after: sharing::After,
@@ -210,7 +212,7 @@ enum Phase {
     Ended(String),
 }
 
-/// What an operation on objects was for.
+/// The purpose of an operation on objects.
 #[derive(Debug)]
 enum Purpose {
     ReadHead,
@@ -219,12 +221,12 @@ enum Purpose {
     Write,
     Delete,
     Head,
-    /// To be sent again if there is no room for it.
+    /// To be retried if there is no space for it.
     Append(Operation),
     Page(loading::Page),
     Remove(Ino),
     Fence(ClientId),
-    /// How long an object of a file is, that an evicted client may have written.
+    /// The length of a file's object that an evicted client may have written.
     Probe {
         client: ClientId,
         ino: Ino,
@@ -249,74 +251,74 @@ pub struct Mds {
     delegations: Delegations,
     delegating: delegating::Delegating,
     locks: Locks,
-    /// Waits that clients brought along have not been looked at.
+    /// Waits reported by clients that have not been checked yet.
     locks_unsettled: bool,
-    /// Requests that lack something, in the order in which they came, and their numbers.
+    /// Requests that lack something, in order of arrival, and their numbers.
     waiting: VecDeque<(ClientId, FsRequest)>,
     asked: BTreeSet<(ClientId, u64)>,
-    /// Something came that they may have waited for.
+    /// Something has arrived that they may have waited for.
     try_again: bool,
     loading: BTreeSet<(Ino, Frag)>,
     places: loading::Places,
-    /// Directories that are to be read though no request wants them, and from which hash on.
+    /// Directories to read although no request needs them, and from which hash on.
     wanted: BTreeMap<Ino, u64>,
     dirty: Dirty,
     writing: writing::Writing,
     flushing: flushing::Flushing,
-    /// The journal's first object, and what its head said when it was read.
+    /// The journal's first object, and its head as read.
     first: u64,
     head: journal::JournalHead,
     lengths: takeover::Lengths,
-    /// There is too much in memory, and only writing makes room.
+    /// There is too much in memory, and only writing can free some.
     wants_room: bool,
-    /// With so much in memory it is tried again.
+    /// The amount in memory at which freeing is tried again.
     room_at: usize,
     turns: u64,
-    /// What could not be read.
+    /// Fragments that could not be read.
     lost: BTreeSet<(Ino, Frag)>,
     removing: Removing,
-    /// Files of which what was cut off is gone, and the batch that says so, until that is safe.
+    /// Files whose truncated data is removed, with the batch that records that, until it is safe.
     settling: BTreeMap<Ino, u64>,
-    /// Clients of the rank's last holder that have not sent again what was not safe, and until
-    /// when that is waited for.
+    /// Clients of the rank's last holder that have not resent everything that was not safe, and how
+    /// long to wait for them.
     expected: BTreeSet<ClientId>,
     quiet_until: Time,
-    /// What they tell of data is still to be done before all that is new.
+    /// Their reports about data must be executed before anything new.
     tells_first: bool,
-    /// Requests that the last holder has done, and perhaps not answered, since others were to
-    /// forget something first: asked again before these have come.
+    /// Requests that the last holder executed but may not have answered, because other clients had
+    /// to drop something first; resent before those clients have come.
     asked_early: BTreeMap<(ClientId, u64), FsRequest>,
     evicting: evicting::Evicting,
-    /// Who has which file open for writing, and where evicted ones may have written.
+    /// Files open for writing by client, and where evicted clients may have written.
     writers: Writers,
     probing: probing::Probing,
-    /// The batch that says that this holder has the rank: nothing is answered before it is safe.
+    /// The batch that records this holder of the rank: nothing is answered before it is safe.
     since: u64,
-    /// Who changed a directory or inode, until that is safe, and all have forgotten what was
-    /// before.
+    /// Who changed a directory or inode, until that is safe and all clients have dropped the old
+    /// state.
     fresh: BTreeMap<Ino, sharing::Fresh>,
-    /// Answers that wait for that, in the order in which they were found.
+    /// Answers that wait for that, in the order of evaluation.
     held: Vec<sharing::Held>,
-    /// Some of them may not have to wait any more.
+    /// Some of them may no longer have to wait.
     release: bool,
     shares: Shares,
     transactions: Transactions,
     across: across::Across,
     popularity: Popularity,
-    /// To be submitted, in order: operations that the cluster had no room for.
+    /// Operations to submit, in order, that the cluster had no space for.
     queue: VecDeque<(Operation, Purpose)>,
     under_way: BTreeMap<OpId, Purpose>,
     out: Vec<(ClientId, Say)>,
 }
 
 impl Mds {
-    /// Starts: the journal is read from its first object on.
+    /// Starts: reads the journal from its first object on.
     #[must_use]
     pub fn open(config: MdsConfig) -> Self {
         Self::open_after(config, Followed::default())
     }
-    /// The same after a standby has followed the journal, under the holder whose rank this is now:
-    /// of what it has only as much is read again as shows that it is so.
+    /// The same after a standby has followed the journal under the holder that this server
+    /// replaces: of what it holds only as much is read again as proves that it is still correct.
     #[must_use]
     pub fn open_after(config: MdsConfig, followed: Followed) -> Self {
         let MdsLimits {
@@ -383,7 +385,7 @@ impl Mds {
         mds
     }
 
-    /// Whether it takes requests.
+    /// Whether it accepts requests.
     #[must_use]
     pub const fn is_live(&self) -> bool {
         matches!(self.phase, Phase::Live)
@@ -396,7 +398,7 @@ impl Mds {
             _ => None,
         }
     }
-    /// When it wants a turn, if nothing comes before.
+    /// When it wants a turn, if nothing arrives before.
     #[must_use]
     pub fn next_deadline(&self) -> Time {
         let quiet = if self.is_quiet() && self.now < self.quiet_until {
@@ -420,7 +422,7 @@ impl Mds {
             .min(evicting);
         deadline.min(self.append_at()).min(transactions)
     }
-    /// Whether nothing is under way and all is safe.
+    /// Whether nothing is in flight and everything is safe.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.is_live()
@@ -430,14 +432,14 @@ impl Mds {
             && self.writing.is_idle()
             && self.transactions.is_idle()
     }
-    /// What is in memory.
+    /// The tree in memory.
     #[must_use]
     pub const fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// A client's connection is new, or it is new itself; `opens` is what it has open. One that is
-    /// `known` is not taken for a new one: its session may have ended.
+    /// A client's connection or the client itself is new; `opens` is what it has open. A client
+    /// that is `known` is not accepted as a new one: its session may have ended.
     pub fn on_session(
         &mut self,
         client: ClientId,
@@ -447,7 +449,7 @@ impl Mds {
     ) -> Greeted {
         self.on_session_with(client, instance, known, opens, (&[], &[]))
     }
-    /// The same, with what it has locked and which locks it waits for.
+    /// The same, with its locks and waits.
     pub fn on_session_with(
         &mut self,
         client: ClientId,
@@ -462,7 +464,7 @@ impl Mds {
         if let Some(greeted) = self.judge_greeting(client, instance, known) {
             return greeted;
         }
-        // Over a new connection it begins with nothing that it keeps.
+        // Over a new connection it starts with nothing cached.
         self.void_shares(client);
         self.delegations.greet(client);
         let session = self.sessions.entry(client).or_default();
@@ -485,7 +487,7 @@ impl Mds {
             self.out.push((client, Say::Welcome { again, greeting }));
         }
         session.greeting = greeting;
-        // Over a second connection it says what it has been told of; this holder knows what it has
+        // Over a second connection it reports the state it knows of; this holder knows what it has
         // done since.
         let is_first = !std::mem::replace(&mut session.counted, true);
         self.bound_before_greeting(opens);
@@ -499,7 +501,7 @@ impl Mds {
         self.inherit_locks(client, is_new, locks, waits);
         Greeted::Taken
     }
-    /// It has sent again all that was not safe.
+    /// The client has resent everything that was not safe.
     pub fn on_caught_up(&mut self, client: ClientId) {
         if !self.evicting.has(client) {
             self.expected.remove(&client);
@@ -508,10 +510,10 @@ impl Mds {
             self.try_again = true;
         }
     }
-    /// A client goes for good.
+    /// A client leaves for good.
     pub fn on_leave(&mut self, client: ClientId) {
         if !self.writers.of(client).is_empty() {
-            // It has not closed all that it may have written.
+            // It has not closed everything that it may have written.
             self.evict(client);
         } else if !self.evicting.has(client) {
             self.end_session(client);
@@ -544,20 +546,20 @@ impl Mds {
             self.delegations.end(client);
         }
     }
-    /// Whether clients may still send again what was not safe, or act without having come: until
-    /// then nothing new is done.
+    /// Whether clients may still resend what was not safe, or act without having come: until then
+    /// nothing new is executed.
     fn is_quiet(&self) -> bool {
         !self.expected.is_empty() || self.probing.has_forgotten()
     }
 
-    /// Whether something that the last holder answered is still to be done again.
+    /// Whether something that the last holder answered must still be executed again.
     fn has_again(&self) -> bool {
         self.waiting
             .iter()
             .any(|(_, request)| request.again.is_some())
     }
 
-    /// A request arrived.
+    /// Handles a request.
     pub fn on_request(&mut self, client: ClientId, request: FsRequest) {
         let (safe, quiet) = (self.journal.safe(), self.is_quiet());
         let shares = &self.shares;
@@ -573,11 +575,11 @@ impl Mds {
         if let Some(kept) = session.answers.get_mut(&request.number) {
             let opened = opened_by(&request.call, &kept.reply.answer);
             let file = opened.and_then(Opened::file);
-            // Clients that have not come may show what was before.
+            // Clients that have not come may still use old cached state.
             let early = quiet && kept.inherited;
             let opened =
                 opened.filter(|_| std::mem::take(&mut kept.inherited) && !is_counted(&request));
-            // What is held is told when it may be.
+            // Held answers are given when they may be.
             if early {
                 self.note_opened(client, opened);
                 self.asked_early.insert((client, request.number), request);
@@ -603,7 +605,7 @@ impl Mds {
             }
             return;
         }
-        // Numbers have gaps: other ranks are asked, too.
+        // Numbers have gaps, because other ranks get requests, too.
         let has_room = session.answers.len() as u64 + session.open < FS_WINDOW;
         if has_room && self.asked.insert((client, request.number)) {
             session.requests += 1;
@@ -614,7 +616,7 @@ impl Mds {
         }
     }
 
-    /// Does what can be done, and says what is to be told to whom.
+    /// Does what can be done, and returns the messages for clients.
     pub fn on_turn(
         &mut self,
         now: Time,
@@ -632,7 +634,7 @@ impl Mds {
         if self.is_live() {
             self.evict_deaf();
             if self.is_quiet() && self.now >= self.quiet_until {
-                // They did not come: others have waited for long enough.
+                // They did not come: others have waited long enough.
                 self.expected
                     .clone()
                     .into_iter()
@@ -646,10 +648,10 @@ impl Mds {
             loop {
                 while std::mem::take(&mut self.try_again) {
                     self.serve();
-                    // A change across ranks has failed, behind what waited for it.
+                    // A change across ranks has failed; requests behind it can continue.
                     self.try_again |= self.transactions.was_unlocked();
                 }
-                // Once for all that was served: it looks at every file that waits for its removal.
+                // Once for everything served: it examines every file that waits for its removal.
                 self.remove_data();
                 if !self.try_again {
                     break;
@@ -686,7 +688,7 @@ impl Mds {
             namespace: self.config.namespace.clone(),
             ..ObjectId::default()
         };
-        // Where there is no room, what is removed is written down nevertheless.
+        // Removals are recorded even if there is no space.
         Operation {
             pool: self.config.pool,
             object,
@@ -696,7 +698,7 @@ impl Mds {
             ..Operation::default()
         }
     }
-    /// On an object with a file's data, if there is one.
+    /// An operation on a data object, if the object exists.
     fn of_data(&self, pool: PoolId, ino: Ino, number: u64, op: SubOp) -> Operation {
         let ops = vec![SubOp::AssertExists { exists: true }, op];
         Operation {
@@ -719,7 +721,7 @@ impl Mds {
         self.look_through();
         self.look_for_unsure();
         if !self.is_quiet() {
-            // What the last holder had done is answered now.
+            // What the last holder had executed is answered now.
             for ((client, _), request) in std::mem::take(&mut self.asked_early) {
                 self.on_request(client, request);
             }
@@ -729,14 +731,14 @@ impl Mds {
             self.put_foretold_first();
         }
         self.take_part();
-        // Clients that wait for a request that is to be done before all later ones.
+        // Clients that wait for a request that must be executed before all later ones.
         let mut in_order = BTreeSet::new();
-        // One that was answered once and lacks something is still to be done before all that is
-        // new.
+        // A request that was answered once and lacks something must still be executed before
+        // anything new.
         let quiet = self.is_quiet() || self.has_again();
         for (client, mut request) in std::mem::take(&mut self.waiting) {
             if self.evicting.has(client) {
-                // One that came before it, in this turn, has ended its session.
+                // An earlier request of this turn has ended its session.
                 continue;
             }
             if self.journal.is_full()
@@ -749,9 +751,9 @@ impl Mds {
                 self.waiting.push_back((client, request));
                 continue;
             }
-            // What rests on it comes later: its client shows it over all that it is answered.
-            // (Simulated: below a quota a foretold change of an owner waited for what
-            // is above, and the next one of its client did not.)
+            // Its client's later requests must come after it, because the client applies it on top
+            // of all answers. (Simulated: below a quota, a foretold change of an owner waited for
+            // its parent directories, and the client's next one did not.)
             let is_foretold = request.foretold.is_some() || request.call.is_foretold();
             let is_ordered = request.again.is_some() || is_foretold;
             if request.call.is_lock() {
@@ -795,7 +797,7 @@ impl Mds {
             self.note_hint(&request.call, request.place.as_ref());
             self.touch(&request.call);
             let is_open = |ino| self.caps.is_open(ino);
-            // What a client has been told by the rank's last holder stays so.
+            // Results reported by the rank's last holder must be repeated exactly.
             let told = request.again.or(request.foretold);
             let given = Ino::given(self.config.rank, self.journal.serial());
             let setting = Setting {
@@ -853,7 +855,8 @@ impl Mds {
                 }
                 Verdict::Across(rank, part) => {
                     self.lead(client, &request, stamp, rank, part);
-                    // What was answered never needed another rank: it is answered when it is safe.
+                    // It was answered without another rank before, so it is answered when it is
+                    // safe.
                     request.again = None;
                     in_order.extend(is_foretold.then_some(client));
                     self.waiting.push_back((client, request));
@@ -891,7 +894,7 @@ impl Mds {
         }
     }
 
-    /// What a call is about is used in this turn.
+    /// Marks what a call concerns as used in this turn.
     fn touch(&mut self, call: &FsCall) {
         let places = call
             .ino()
@@ -907,23 +910,23 @@ impl Mds {
             self.tree.touch(dir, hash, self.turns);
         }
     }
-    /// Makes a change that is in the journal.
+    /// Applies a change that is in the journal.
     fn apply(&mut self, change: Change) {
         self.removing.see(&change, self.config.rank);
         self.writers.see(&change);
         self.dirty.note(&change);
         if let Change::End { dir } = &change {
             self.popularity.gone(*dir);
-            // What the journal says of it would be looked for in vain, and keep the journal as it
-            // is.
+            // Its journaled state would be searched for in vain and keep the journal from being
+            // trimmed.
             self.overlay.end(*dir);
             self.delegations.gone(*dir);
         }
         self.tree.apply(change);
     }
 
-    /// Changes for which no client has asked: the batch that has them. `waits`: who has to forget
-    /// something first.
+    /// Makes changes that no client has requested; returns their batch. `waits`: clients that must
+    /// drop something first.
     fn change_unasked(&mut self, changes: Vec<Change>, waits: &[crate::shares::Wait]) -> u64 {
         let batch = self.journal.push(&changes, None);
         for change in changes {
@@ -934,7 +937,7 @@ impl Mds {
         batch
     }
 
-    /// A request is done: no one waits for it any more.
+    /// A request is complete: nothing waits for it any more.
     fn end_request(&mut self, client: ClientId, number: u64) {
         if self.asked.remove(&(client, number))
             && let Some(session) = self.sessions.get_mut(&client)
@@ -980,7 +983,7 @@ impl Mds {
         if !self.sessions.contains_key(&client) {
             return;
         }
-        // What others keep of what is changed now.
+        // What others cache of what changes now.
         for change in &changes {
             self.shares
                 .on_change(Some(client), change, &self.tree, &mut after.waits);
@@ -1037,7 +1040,7 @@ impl Mds {
             return;
         };
         let mut batch = None;
-        // Also of what failed: sent twice, it must not succeed the second time.
+        // Failures, too: a resend must not succeed later.
         if changed || request.call.is_change() {
             if changed {
                 let safe_below = session.safe_below;
@@ -1070,15 +1073,15 @@ impl Mds {
         }
         if let Some(batch) = batch {
             for change in &changes {
-                // What its maker has not been told yet it is not shown either.
+                // It is not shown what its own request depends on before that is answered.
                 let who = Some(client).filter(|_| after.batch.is_none());
                 self.note_fresh(who, batch, change, &after.waits);
             }
             if let FsCall::Make { dir, .. } = request.call
                 && request.call.is_unnamed()
             {
-                // Made again, it must find its directory as it was: others' changes of that come
-                // later.
+                // When it is executed again, it must find its directory unchanged: others' changes
+                // of that come later.
                 let who = Some(client).filter(|_| after.batch.is_none());
                 self.note_fresh_ino(who, batch, dir, &after.waits);
             }
@@ -1157,8 +1160,7 @@ impl Mds {
                 | Purpose::Remove(_),
                 Err(why),
             ) => {
-                // What is in the journal is not known any more: the next holder of the rank reads
-                // it.
+                // The state of the journal is unknown: the next holder of the rank reads it.
                 self.phase = Phase::Ended(format!("its objects: {why}"));
             }
         }
@@ -1197,12 +1199,12 @@ impl Mds {
                 self.out.push((*client, Say::Safe(FsSafe { numbers })));
             }
         }
-        // One that waited for room in the batch.
+        // A request that waited for room in the batch.
         self.try_again = true;
     }
 }
 
-/// What it is waiting for, for people who look for the reason.
+/// Shows what it is waiting for, for debugging.
 impl std::fmt::Debug for Mds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let waiting: Vec<_> = self
@@ -1240,15 +1242,15 @@ impl std::fmt::Debug for Mds {
     }
 }
 
-/// What a file system begins with: the objects of a rank's hidden directories, and with the first
-/// rank the root.
+/// The initial objects of a file system: the hidden directories of a rank, and for the first rank
+/// the root.
 #[must_use]
 pub fn first_objects(config: &MdsConfig, now: Stamp) -> Vec<Operation> {
     first_objects_owned(config, now, (0, 0))
 }
 
-/// The same with a root that belongs to a user and a group: one who makes a file system and may not
-/// change owners could write nothing in it otherwise.
+/// The same with a root that belongs to a user and a group: otherwise a user who creates a file
+/// system and may not change owners could write nothing in it.
 #[must_use]
 pub fn first_objects_owned(
     config: &MdsConfig,
@@ -1319,14 +1321,14 @@ pub fn fragment_name(dir: Ino, frag: Frag) -> String {
     format!("dir.{dir}.{frag}")
 }
 
-/// Whether what a request opened or closed is known: a client that was answered once has named it
-/// among what it has open, or not any more.
+/// Whether the effect of a request on open files is known: a client that was answered once has
+/// included it in what it reported as open.
 fn is_counted(request: &FsRequest) -> bool {
     request
         .again
         .is_some_and(|again| again.stamp != Stamp::default())
 }
-/// What a request opened or closed, by its answer.
+/// The file that a request opened or closed, according to its answer.
 fn opened_by(call: &FsCall, answer: &FsAnswer) -> Option<Opened> {
     match (call, answer) {
         (

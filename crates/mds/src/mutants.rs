@@ -1,27 +1,27 @@
 //! Plausible bugs of a server, switched on one at a time at run time to prove that the simulator
-//! notices (`./x mutants`).
+//! detects them (`./x mutants`).
 
 nacre_types::planted_bugs! {
-    /// Answers say that they are safe when they are given.
+    /// Answers claim to be safe when they are given.
     SafeTooEarly,
-    /// A change is answered before other clients have forgotten what it changes.
+    /// A change is answered before other clients have dropped what it changes.
     ForgettingNotAwaited,
-    /// Who asks how large a file is is answered without its writer.
+    /// A request for a file's size is answered without asking its writer.
     WriterNotAsked,
-    /// A new holder answers before clients have sent again what was not safe.
+    /// A new holder answers before clients have resent what was not safe.
     ClientsNotAwaited,
-    /// Answers of the last holder are forgotten: what comes again happens again.
+    /// The last holder's answers are forgotten: resent requests are executed again.
     AnswersForgotten,
-    /// Inode numbers that the last holder told are told again.
+    /// Inode numbers that the last holder assigned are assigned again.
     NumbersReused,
-    /// The journal's head does not name who has files open for writing.
+    /// The journal's head does not contain files open for writing.
     WritersUnnamed,
-    /// Nor changes of several ranks that are under way.
+    /// The journal's head does not contain pending transactions across ranks.
     TransactionsUnnamed,
-    /// What an evicted client had written is not looked for.
+    /// Writes of evicted clients are not looked for.
     NothingProbed,
-    /// A directory is shown while another client may make names there itself.
+    /// A directory is shown while another client may still create names there itself.
     DelegationsKept,
-    /// What came to a journal after the last look of the standby that followed it is not read.
+    /// What was appended to a journal after its standby's last look is not read.
     FollowedNotReadAgain,
 }

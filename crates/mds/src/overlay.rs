@@ -1,7 +1,7 @@
-//! What a journal that was read says of fragments that are not in memory yet.
+//! The contents of a journal that was read, for fragments that are not in memory yet.
 //!
-//! Taking a rank over reads its journal and nothing else; what a fragment's object has is put
-//! together with this slice by slice, when a request wants one.
+//! Taking a rank over reads only its journal; the fragments' objects are merged with it slice by
+//! slice, when a request needs one.
 
 use crate::change::Change;
 use crate::slices::{Entries, between};
@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Default)]
 struct Part {
-    /// It began in this journal: its object, if there is one, says nothing.
+    /// It was created in this journal: its object, if there is one, is ignored.
     all: bool,
     head: Option<Head>,
-    /// Names, by their hashes, with what they stand for; without, if they stand for nothing.
+    /// Names, with their hashes, and their entries; `None` if the name was removed.
     entries: Entries<Option<Entry>>,
 }
 
@@ -22,12 +22,12 @@ struct Part {
 #[derive(Clone, Debug, Default)]
 pub struct Overlay {
     parts: BTreeMap<(Ino, Frag), Part>,
-    /// Where inodes are whose entries are in a part.
+    /// Places of inodes whose entries are in a part.
     places: BTreeMap<Ino, (Ino, Frag, u64)>,
 }
 
 impl Overlay {
-    /// The next change of the journal.
+    /// Adds the next change of the journal.
     pub fn apply(&mut self, change: Change) {
         match change {
             Change::Set {
@@ -56,7 +56,7 @@ impl Overlay {
             Change::End { dir } => self.end(dir),
         }
     }
-    /// A directory is gone, and with it all that is said of it.
+    /// A directory is removed, with everything known about it.
     pub fn end(&mut self, dir: Ino) {
         self.parts.retain(|(ino, _), _| *ino != dir);
     }
@@ -64,14 +64,14 @@ impl Overlay {
         self.parts.entry((dir, frag)).or_default()
     }
 
-    /// In which fragment an inode's entry is, and at which hash, if a part says so. (It may have
-    /// said so before a later one took it away: a request that reads that finds nothing.)
+    /// The fragment and hash of an inode's entry, if a part contains it. (A later change may have
+    /// removed it: a request that reads it then finds nothing.)
     #[must_use]
     pub fn place(&self, ino: Ino) -> Option<(Ino, Frag, u64)> {
         self.places.get(&ino).copied()
     }
 
-    /// An inode is not there, or can be found there now.
+    /// An inode does not exist, or can be found otherwise now.
     pub fn forget_place(&mut self, ino: Ino, place: (Ino, Frag)) {
         if self
             .places
@@ -82,27 +82,27 @@ impl Overlay {
         }
     }
 
-    /// Whether nothing is left that was not put together with what objects have.
+    /// Whether everything has been merged.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
-    /// Fragments of which it says something.
+    /// Fragments with changes.
     #[must_use]
     pub fn parts(&self) -> Vec<(Ino, Frag)> {
         self.parts.keys().copied().collect()
     }
-    /// What it says of all that is in a directory.
+    /// The last head of a directory.
     #[must_use]
     pub fn head(&self, dir: Ino) -> Option<Head> {
         self.parts.get(&(dir, Frag::WHOLE))?.head
     }
-    /// What it says of one, as changes.
+    /// The changes of one fragment.
     #[must_use]
     pub fn changes(&self, dir: Ino, frag: Frag) -> Vec<Change> {
         self.changes_in(dir, frag, (frag.first(), frag.last()))
     }
-    /// The same of a range of hashes.
+    /// The changes in a range of hashes.
     #[must_use]
     pub fn changes_in(&self, dir: Ino, frag: Frag, range: (u64, u64)) -> Vec<Change> {
         let Some(part) = self.parts.get(&(dir, frag)) else {
@@ -128,18 +128,18 @@ impl Overlay {
             });
         begin.into_iter().chain(head).chain(entries).collect()
     }
-    /// Whether it says something of a fragment.
+    /// Whether it has changes of a fragment.
     #[must_use]
     pub fn has(&self, dir: Ino, frag: Frag) -> bool {
         self.parts.contains_key(&(dir, frag))
     }
-    /// The first hash of which it says something.
+    /// The first hash with a change.
     #[must_use]
     pub fn first(&self, dir: Ino, frag: Frag) -> Option<u64> {
         Some(self.parts.get(&(dir, frag))?.entries.keys().next()?.0)
     }
-    /// The part of a range, from its first hash on, in which it names no more than so many; those
-    /// of one hash are together.
+    /// The first part of a range, with at most this many names; names with equal hashes stay
+    /// together.
     #[must_use]
     pub fn piece(
         &self,
@@ -161,14 +161,14 @@ impl Overlay {
             .map_or((first, last), |next| (first, next - 1))
     }
 
-    /// Whether this is all there is of a fragment: its object need not be read.
+    /// Whether it has the complete fragment, so that its object need not be read.
     #[must_use]
     pub fn is_all(&self, dir: Ino, frag: Frag) -> bool {
         self.parts.get(&(dir, frag)).is_some_and(|part| part.all)
     }
 
-    /// A range of a fragment as it is, from what its object has, and its head, if that is another
-    /// one; both are forgotten here.
+    /// A range of a fragment, merged from its object and these changes, and its head if it was
+    /// changed; removes both from here.
     pub fn merge(
         &mut self,
         dir: Ino,
@@ -203,8 +203,8 @@ impl Overlay {
                 .collect(),
         )
     }
-    /// Forgets that there was something of a fragment, if nothing is left. Of one that began in the
-    /// journal what is left is known to be empty, until all of it is in memory.
+    /// Drops a fragment without remaining changes. A fragment that was created in the journal
+    /// stays, as known to be empty otherwise, until it is completely in memory.
     pub fn retire(&mut self, dir: Ino, frag: Frag, is_whole: bool) {
         let part = self.parts.get(&(dir, frag));
         if part.is_some_and(|part| {

@@ -1,11 +1,11 @@
-//! Who holds the other ranks of the file system, for what is said between ranks.
+//! The holders of the file system's other ranks, for messages between ranks.
 //!
 //! ```text
-//!  something for rank 3 ─▶ its holder is known: sent
-//!                       └▶ not known: the registry is asked; what was to be said is said again by then
+//!  a message for rank 3 ─▶ its holder is known: sent
+//!                       └▶ not known: the registry is read; the message will be repeated by then
 //! ```
-//! Nothing is known, nothing asked for and no connection there as long as ranks have nothing to do
-//! with each other.
+//! While ranks have nothing to do with each other, nothing is known, nothing is read, and there is
+//! no connection.
 
 use nacre_client::{MetaDone, MetaId, Metadata};
 use nacre_role::Output;
@@ -19,8 +19,7 @@ use nacre_wire::msg::transaction::FsTransaction;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Without an answer, and as long as a holder is missing, the registry is asked again after so
-/// long.
+/// How long until the registry is read again without an answer, or while a holder is missing.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// See the module head.
@@ -28,12 +27,12 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 pub(crate) struct Peers {
     file_system: Name,
     holders: BTreeMap<Rank, FsHolder>,
-    /// Holders that a connection was asked for.
+    /// Holders for which a connection was requested.
     met: BTreeMap<Rank, (ClientId, Address)>,
-    /// Ranks that there are, says the registry.
+    /// Number of ranks according to the registry.
     ranks: Option<u16>,
     question: Option<MetaId>,
-    /// Something is to be said to a rank whose holder is not known.
+    /// There is a message for a rank whose holder is not known.
     wanted: bool,
     look_at: Time,
 }
@@ -50,20 +49,21 @@ impl Peers {
             look_at: Time::ZERO,
         }
     }
-    /// Something about file systems has changed. `waits`: something is to be said.
+    /// The registry of file systems has changed. `waits`: there is a message to send.
     pub fn on_news(&mut self, waits: bool) {
         self.holders.clear();
         // There may be more of them.
         self.ranks = None;
-        // What is being answered may be older.
+        // A pending answer may be older.
         self.wanted |= waits || self.question.take().is_some();
         self.look_at = Time::ZERO;
     }
-    /// A connection is gone, or cannot be made: who holds the rank is asked again.
+    /// A connection broke or cannot be made: reads the rank's holder again.
     pub fn on_gone(&mut self, client: ClientId) {
         self.holders.retain(|_, holder| holder.client() != client);
     }
-    /// Whether this client is the holder of a rank, as far as is known; else that is asked for.
+    /// Whether this client is the holder of a rank, as far as is known; if unknown, reads the
+    /// registry.
     pub fn is_holder(&mut self, rank: Rank, client: ClientId) -> bool {
         let is_known = self
             .holders
@@ -72,7 +72,7 @@ impl Peers {
         self.wanted |= !is_known;
         is_known
     }
-    /// Whether there is such a rank; `None`: not known yet.
+    /// Whether the rank exists; `None`: not known yet.
     pub fn has(&self, rank: Rank) -> Option<bool> {
         self.ranks.map(|ranks| rank.0 < ranks)
     }
@@ -84,8 +84,8 @@ impl Peers {
         }
     }
 
-    /// Says something, if it is known to whom. Else it is to be said again: it is, until it is
-    /// answered.
+    /// Sends a message if the receiver is known. Otherwise it is dropped: messages are repeated
+    /// until they are answered.
     pub fn say(&mut self, message: FsTransaction, before: Time, out: &mut Vec<Output>) {
         let rank = Rank(message.to);
         let Some(holder) = self.holders.get(&rank) else {
@@ -113,7 +113,7 @@ impl Peers {
         });
     }
 
-    /// Something was answered; whether it was for this, and says who has the ranks.
+    /// Handles an answer; returns whether it was for this and contains the holders.
     pub fn on_done(&mut self, done: &MetaDone) -> bool {
         if self
             .question
@@ -149,7 +149,7 @@ impl Peers {
             }
         }
     }
-    /// Asks the registry, if that is due.
+    /// Reads the registry if that is due.
     pub fn on_turn(&mut self, now: Time, metadata: &mut dyn Metadata) {
         if self.wanted && self.question.is_none() && self.look_at <= now {
             let span = MetaSpan::Prefix {

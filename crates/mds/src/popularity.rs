@@ -1,15 +1,15 @@
-//! How often what is below each inode was asked for of late (Weil et al., OSDI 2006, §4.2;
-//! CEPH-27): a weighted tree, by which parts of it can be given to other ranks, and which operators
-//! are shown.
+//! How often each inode, and what is below it, was requested recently (Weil et al., OSDI 2006,
+//! §4.2; CEPH-27): a weighted tree, from which parts can be moved to other ranks, and which is
+//! shown to operators.
 //!
 //! ```text
-//!  a request about /a/b/f is done ─▶ f + 1, b + 1, a + 1, / + 1
-//!  nothing comes ─▶ each is half as much after 5 s
+//!  a request about /a/b/f is complete ─▶ f + 1, b + 1, a + 1, / + 1
+//!  without requests ─▶ each is halved after 5 s
 //! ```
-//! Bounded: when there are too many counters the smallest go. They are of no use to a later holder,
-//! and not in the journal.
+//! Bounded: when there are too many counters, the smallest are dropped. They are useless to a later
+//! holder and not in the journal.
 //!
-//! Invariant: a directory counts at least as much as each part of it that is counted.
+//! Invariant: a directory's counter is at least as large as each counter below it.
 
 use nacre_types::{Ino, Time};
 use std::collections::BTreeMap;
@@ -17,18 +17,18 @@ use std::time::Duration;
 
 /// Counters, of some 40 bytes each.
 const COUNTERS_MAX: usize = 10_000;
-/// Counters become smaller so often, each time by [`KEPT`] 65,536ths: half as much after 5 s.
+/// Interval at which counters are multiplied by [`KEPT`]/65,536: halved after 5 s.
 const STEP: Duration = Duration::from_secs(1);
 const KEPT: u64 = 57_052;
-/// After so many steps less than one request is left of any counter.
+/// After this many steps less than one request is left of any counter.
 const STEPS_MAX: u64 = 300;
-/// A request adds this.
+/// The value of one request.
 const ONE: u64 = 1 << 16;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counter {
     value: u64,
-    /// The step that it is of.
+    /// The step of its last update.
     step: u64,
 }
 
@@ -56,8 +56,8 @@ fn step_of(now: Time) -> u64 {
 }
 
 impl Popularity {
-    /// A request about the first of these was done; the others are the directories above it, up to
-    /// the root.
+    /// A request about the first of these was completed; the others are the directories above it,
+    /// up to the root.
     pub fn count(&mut self, now: Time, inodes: impl IntoIterator<Item = Ino>) {
         let step = step_of(now);
         for ino in inodes {
@@ -71,7 +71,7 @@ impl Popularity {
             self.forget_some(step);
         }
     }
-    /// Half of the counters stay: the largest.
+    /// Keeps the larger half of the counters.
     fn forget_some(&mut self, step: u64) {
         let mut values: Vec<u64> = self
             .counters
@@ -83,16 +83,16 @@ impl Popularity {
         let least = *least;
         self.counters.retain(|_, counter| counter.at(step) > least);
     }
-    /// An inode is gone.
+    /// An inode is removed.
     pub fn gone(&mut self, ino: Ino) {
         self.counters.remove(&ino);
     }
 
-    /// Those that were asked for most, the first one most, with how many thousandths of a request a
-    /// second that is.
+    /// The most requested inodes, the busiest first, each with its rate in thousandths of a request
+    /// per second.
     pub fn most(&self, now: Time, count: usize, which: impl Fn(Ino) -> bool) -> Vec<(Ino, u64)> {
         let step = step_of(now);
-        // What comes evenly adds up to that many seconds' worth.
+        // A constant rate adds up to this many seconds' worth.
         let seconds_65536ths = (ONE << 16) / (ONE - KEPT);
         let rate = |counter: &Counter| {
             let rate = u128::from(counter.at(step)) * 1_000 / u128::from(seconds_65536ths);
@@ -117,8 +117,8 @@ mod tests {
         Time::ZERO + Duration::from_millis(ms)
     }
 
-    /// 50 requests a second for a minute, one in five of them about another file: what is said of
-    /// each is its rate, and of the directories above the sum.
+    /// 50 requests per second for a minute, one in five of them about another file: each reported
+    /// value is the rate, and for the directories above the sum.
     #[test]
     fn what_is_asked_for_evenly_counts_its_rate_and_so_do_the_directories_above() {
         let mut popularity = Popularity::default();
@@ -150,7 +150,7 @@ mod tests {
         );
     }
 
-    /// Many that were asked for once push out none that is asked for often.
+    /// Many inodes requested once do not displace one that is requested often.
     #[test]
     fn there_are_never_more_than_so_many() {
         let mut popularity = Popularity::default();

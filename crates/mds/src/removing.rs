@@ -1,8 +1,8 @@
-//! Which files have data that is to be removed: those that no name leads to and no client has open,
-//! and those that were truncated.
+//! Files whose data must be removed: those without a name that no client has open, and those that
+//! were truncated.
 //!
-//! The namespace says it (a stray's entry, an inode's `stale_to`), so it is known again after a
-//! takeover; what was removed is written there when it is gone.
+//! The namespace contains this (a stray's entry, an inode's `stale_to`), so it is known again after
+//! a takeover; a completed removal is recorded there.
 
 use crate::change::Change;
 use crate::tree::{Found, Tree};
@@ -17,17 +17,17 @@ const AT_ONCE: usize = 4;
 /// Objects of each: a file of a terabyte has a quarter of a million.
 const PARTS_AT_ONCE: usize = 16;
 
-/// What is being removed of a file.
+/// A removal in progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Under {
-    /// Data from here on; `None`: all of it, and the file goes with it.
+    /// Remove data from here on; `None`: all of it, and the file itself.
     pub keep: Option<u64>,
-    /// Up to here.
+    /// Remove data up to here.
     pub until: u64,
     layout: Layout,
     /// The next object.
     next: u64,
-    /// Objects that are being changed.
+    /// Objects being changed.
     parts: usize,
 }
 
@@ -39,13 +39,13 @@ pub struct Removing {
 }
 
 impl Removing {
-    /// A change was made, or read.
+    /// Examines a change that was made or read.
     pub fn see(&mut self, change: &Change, rank: Rank) {
         if let Change::Set { dir, entry, .. } = change {
             self.see_entry(*dir, entry, rank);
         }
     }
-    /// An entry was read.
+    /// Examines an entry that was read.
     pub fn see_entry(&mut self, dir: Ino, entry: &Entry, rank: Rank) {
         let Entry::Inode { inode, .. } = entry else {
             return;
@@ -57,7 +57,7 @@ impl Removing {
             self.due.remove(&inode.ino);
         }
     }
-    /// Files of which something is to be removed.
+    /// Files with data to remove.
     pub fn all(&self) -> impl Iterator<Item = Ino> {
         self.due.iter().chain(self.under_way.keys()).copied()
     }
@@ -75,7 +75,7 @@ impl Removing {
         self.due.remove(&next);
         Some(next)
     }
-    /// Its data between `keep` and `until` goes; `keep` is `None`: the file goes.
+    /// Begins to remove its data between `keep` and `until`; with `keep` `None`, the whole file.
     pub fn begin(&mut self, ino: Ino, layout: Layout, keep: Option<u64>, until: u64) {
         self.under_way.insert(
             ino,
@@ -88,7 +88,7 @@ impl Removing {
             },
         );
     }
-    /// The next object of it that is to be changed now: where, which, and how.
+    /// The next object to change: pool, number and operation.
     pub fn next_part(&mut self, ino: Ino) -> Option<(PoolId, u64, SubOp)> {
         let under = self
             .under_way
@@ -112,26 +112,27 @@ impl Removing {
         }
         None
     }
-    /// One of them is done.
+    /// One of them is complete.
     pub fn part_gone(&mut self, ino: Ino) {
         if let Some(under) = self.under_way.get_mut(&ino) {
             under.parts -= 1;
         }
     }
-    /// Whether nothing is left to be changed.
+    /// Whether nothing is left to change.
     #[must_use]
     pub fn is_done(&self, ino: Ino) -> bool {
         let done =
             |under: &Under| under.parts == 0 && under.next >= under.layout.objects(under.until);
         self.under_way.get(&ino).is_some_and(done)
     }
-    /// All is gone.
+    /// Everything is removed.
     pub fn end(&mut self, ino: Ino) -> Option<Under> {
         self.under_way.remove(&ino)
     }
 }
 
-/// What becomes of an object of a file of which only so many bytes are kept; it had `had` bytes.
+/// The operation on an object of a file that keeps only this many bytes; the object had `had`
+/// bytes.
 pub(crate) fn cut(layout: &Layout, number: u64, keep: u64, had: u64) -> Option<SubOp> {
     match layout.length_of(number, keep) {
         0 => Some(SubOp::Delete {}),
@@ -140,9 +141,9 @@ pub(crate) fn cut(layout: &Layout, number: u64, keep: u64, had: u64) -> Option<S
     }
 }
 
-/// What is written when that is gone: a stray with it, or that a truncated file has nothing beyond
-/// its end any more (one that has lost its last name and is still open, too). Nothing, if more is
-/// to be removed by now.
+/// The change to record a completed removal: a stray's entry is removed, or a truncated file has
+/// nothing beyond its end any more (even one without a name that is still open). None if more must
+/// be removed by now.
 #[must_use]
 pub fn conclude(tree: &Tree, ino: Ino, removed: Under, rank: Rank) -> Option<Vec<Change>> {
     let (dir, name) = tree.place(ino)?;
@@ -167,7 +168,7 @@ pub fn conclude(tree: &Tree, ino: Ino, removed: Under, rank: Rank) -> Option<Vec
             },
         ]);
     };
-    // Truncated once more meanwhile: what that cut off is removed next.
+    // Truncated again meanwhile: that data is removed next.
     if inode.stale_to() > removed.until || inode.size < keep {
         return None;
     }

@@ -1,14 +1,13 @@
-//! How large clients may make files that are below a quota before the server knows (ADR 0006,
-//! "Quotas").
+//! How large clients may make files below a quota before telling the server (ADR 0006, "Quotas").
 //!
 //! ```text
 //!   0            size            room
 //!   ├──────────────┼───────────────┤
-//!     in the sums     spare: kept for its writer
+//!     in the sums     spare: reserved for its writer
 //! ```
-//! Invariant: below a directory with a quota of bytes, sizes and what is spare come to no more than
-//! that, or than what was there when the quota was set. So what a client writes within its room is
-//! never refused later.
+//! Invariant: below a directory with a quota of bytes, sizes and spare space together do not exceed
+//! the quota, or the usage when the quota was set. So what a client writes within its room is never
+//! refused later.
 
 use crate::tree::Tree;
 use nacre_types::Ino;
@@ -17,14 +16,14 @@ use std::collections::BTreeMap;
 /// See the module head.
 #[derive(Clone, Debug, Default)]
 pub struct Rooms {
-    /// How large a file may become.
+    /// The allowed size of each file.
     files: BTreeMap<Ino, u64>,
-    /// All of these together: no less than all that is spare.
+    /// The sum of these: at least the total spare space.
     sum: u128,
 }
 
 impl Rooms {
-    /// A file's writer has this room; `None`: it has none, or there is none.
+    /// Sets the room of a file's writer; `None`: it has none.
     pub fn set(&mut self, ino: Ino, room: Option<u64>) {
         let before = match room {
             Some(room) => self.files.insert(ino, room),
@@ -32,11 +31,11 @@ impl Rooms {
         };
         self.sum = self.sum - u128::from(before.unwrap_or(0)) + u128::from(room.unwrap_or(0));
     }
-    /// No less than what is spare, wherever.
+    /// An upper bound on all spare space.
     pub(crate) const fn at_most(&self) -> u128 {
         self.sum
     }
-    /// Files with a room that are this one or below it, and those of which that is not known.
+    /// Files with a room that are at or below this inode, and those for which that is unknown.
     pub(crate) fn below<'a>(
         &'a self,
         tree: &'a Tree,
@@ -45,7 +44,7 @@ impl Rooms {
         let room = self.files.iter().map(|(ino, room)| (*ino, *room));
         room.filter(move |(ino, _)| tree.place(*ino).is_none() || tree.is_below(*ino, top))
     }
-    /// What is spare there, but for one file.
+    /// The spare space there, except for one file.
     pub(crate) fn spare(&self, tree: &Tree, top: Ino, but: Option<Ino>) -> u128 {
         let spare = |(ino, room): (Ino, u64)| {
             let size = tree.inode(ino).map_or(0, |inode| inode.size);

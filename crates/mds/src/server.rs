@@ -1,5 +1,5 @@
-//! A server as a service of the cluster: it finds a rank without a holder, takes it, and serves
-//! that rank's clients as long as its lease lasts.
+//! A server as a service of the cluster: it finds a rank without a holder, claims it, and serves
+//! that rank's clients while its lease lasts.
 //!
 //! ```text
 //!  standby ── Claim ──▶ holder: Lease, Mds          one rank at most; its host starts another standby
@@ -10,8 +10,8 @@
 //!                        ├ lease ended, fenced, journal damaged ──▶ Halt
 //!                        └ a repair wants the file system ─▶ no more from clients ─▶ Mds writes all ─▶ rank given back, Halt
 //! ```
-//! Invariants: nothing is answered that could leave after the lease has ended; what arrives while
-//! it cannot be renewed waits.
+//! Invariants: no answer can leave after the lease has ended; messages that arrive while the lease
+//! cannot be renewed wait.
 
 use crate::claim::{Claim, Vacancy};
 use crate::evaluate::errno::EINVAL;
@@ -36,62 +36,63 @@ use nacre_wire::msg::transaction::{FsFact, FsStep, FsTransaction};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// A client without a connection is waited for so long.
+/// How long a client without a connection is waited for.
 const CLIENT_GONE: Duration = Duration::from_secs(60);
 
-/// A rank that a repair wants is given back after so long, though not all of it is written.
+/// How long after a repair's request the rank is given back at the latest, even if not everything
+/// is written.
 const RETIRE_MAX: Duration = Duration::from_secs(20);
 
-/// Words of other ranks that wait until it is known who holds these.
+/// Messages of other ranks that may wait until the holders of these are known.
 const STRANGE_MAX: usize = 1_000;
 
-/// A holder whose connection broke is asked again so often whether it is there.
+/// Interval at which a holder whose connection broke is pinged.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
-/// One that was not reached yet.
+/// The same for a holder that was never reached.
 const ASK_FIRST: Duration = Duration::from_secs(1);
 
 /// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Who it is, and where it listens.
+    /// Its identity and address.
     pub me: FsHolder,
-    /// Ranks without a holder are left to others for so long: to servers with less to do.
+    /// How long ranks without a holder are left to less loaded servers.
     pub delay: Duration,
     /// The wall clock at [`Time::ZERO`], in milliseconds since 1970.
     pub unix_ms_at_zero: u64,
-    /// What bounds it.
+    /// Its limits.
     pub limits: MdsLimits,
 }
 
-/// What came of a client. A holder whose lease is in doubt looks at it later, in its order: a
-/// greeting that was looked at after the end of its connection made a client that was dead one that
-/// is there, for good, with all that it had open. (Simulated.)
+/// An event from a client. A holder whose lease is in doubt handles it later, in order: handling a
+/// greeting after the end of its connection used to turn a dead client into a live one for good,
+/// with everything it had open. (Simulated.)
 #[allow(clippy::large_enum_variant, reason = "nearly all are messages")]
 enum Heard {
     Said(Message),
-    /// Its connection is gone, since then.
+    /// Its connection is gone since then.
     Gone(Time),
 }
 
-/// What it does as the holder of a rank.
+/// Its state as the holder of a rank.
 struct Tenure {
     me: FsHolder,
     file_system: Name,
     rank: Rank,
     lease: Lease,
     mds: Mds,
-    /// The lease was valid in the last turn.
+    /// Whether the lease was valid in the last turn.
     serves: bool,
-    /// Since when clients have no connection.
+    /// Since when clients have had no connection.
     gone: BTreeMap<ClientId, Time>,
-    /// Sessions that wait until the journal has been read, or until the one before them has ended.
+    /// Greetings that wait until the journal has been read, or until the former session has ended.
     greeted: BTreeMap<ClientId, FsSession>,
-    /// What arrived and has not been looked at.
+    /// Events that have arrived but are not handled yet.
     inbox: VecDeque<(ClientId, Heard)>,
     peers: Peers,
-    /// What was said in the name of other ranks, by clients that are not known to hold them.
+    /// Messages in the name of other ranks from clients that are not known to hold them.
     strange: VecDeque<(ClientId, FsTransaction)>,
-    /// A repair wants the file system, since then.
+    /// A repair claims the file system since then.
     retiring: Option<Time>,
 }
 
@@ -102,12 +103,12 @@ enum Stage {
     Ended,
 }
 
-/// A holder that a standby keeps an eye on.
+/// A holder that a standby watches.
 struct Met {
     address: Address,
-    /// It has answered: if it does not any more, something has happened to it.
+    /// It has answered: if it stops answering, something has happened to it.
     heard: bool,
-    /// When it is asked whether it is there.
+    /// When it is pinged next.
     ask_at: Time,
 }
 
@@ -115,7 +116,7 @@ struct Met {
 pub struct Server {
     config: ServerConfig,
     stage: Stage,
-    /// What it says of itself while it has no rank, and the journals that it follows.
+    /// Its registration while it has no rank, and the journals that it follows.
     standby: Standby,
     follow: Follow,
     watch: Option<MetaWatchId>,
@@ -143,7 +144,7 @@ impl Server {
             now: Time::ZERO,
         }
     }
-    /// Which rank it has, of which file system.
+    /// Its rank and file system.
     #[must_use]
     pub fn rank(&self) -> Option<(&Name, Rank)> {
         match &self.stage {
@@ -175,7 +176,7 @@ impl Server {
                 Stage::Standby(_) | Stage::Ended => {}
             },
             Input::Gone(Entity::Client(client)) => match &mut self.stage {
-                // What it had sent still counts, and comes before: it was on its way.
+                // Its earlier messages still count, and come first: they were in flight.
                 Stage::Holder(tenure) => {
                     tenure.inbox.push_back((client, Heard::Gone(self.now)));
                     tenure.peers.on_gone(client);
@@ -190,7 +191,7 @@ impl Server {
                 if let Stage::Holder(tenure) = &mut self.stage {
                     tenure.peers.on_gone(client);
                 }
-                // One that was never reached may be there for others.
+                // A holder that was never reached may be reachable for others.
                 if let Some(met) = self.met.get_mut(&client)
                     && std::mem::take(&mut met.heard)
                     && let Stage::Standby(claim) = &mut self.stage
@@ -211,7 +212,7 @@ impl Server {
 
     fn take(&mut self, vacancy: Vacancy, lease: Lease, out: &mut Vec<Output>) {
         let followed = self.follow.take(&vacancy.source()).unwrap_or_default();
-        // Others' journals are no matter of a holder.
+        // A holder does not follow others' journals.
         self.follow.set(&[]);
         let Vacancy {
             file_system,
@@ -250,7 +251,7 @@ impl Server {
     /// A standby has a connection to each holder; a holder has none to others.
     fn meet_holders(&mut self, out: &mut Vec<Output>) {
         let holders: BTreeMap<ClientId, Address> = match &self.stage {
-            // One without an address is in this process.
+            // A holder without an address is in this process.
             Stage::Standby(claim) => {
                 let elsewhere = claim
                     .holders()
@@ -284,8 +285,8 @@ impl Server {
                 }
             });
         }
-        // A process that is about to end may take a connection that no one answers any more: asked
-        // until it answers, or until nothing listens there.
+        // A process that is about to end may accept a connection that it never answers: it is
+        // pinged until it answers, or until nothing listens there.
         for (client, met) in self
             .met
             .iter_mut()
@@ -302,7 +303,7 @@ impl Server {
     }
 }
 
-/// What it is waiting for, for people who look for the reason.
+/// Shows what it is waiting for, for debugging.
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.stage {
@@ -413,7 +414,7 @@ impl Service for Server {
 }
 
 impl Tenure {
-    /// The rank is as if no one had ever had it.
+    /// Makes the rank look as if it never had a holder.
     fn forget(&self) -> MetaCall {
         let (rank, last) = (
             FsKey::Rank(self.rank).of(&self.file_system),
@@ -435,7 +436,7 @@ impl Tenure {
             otherwise: Vec::new(),
         }
     }
-    /// A turn; why it has ended, if it has.
+    /// Handles a turn; returns why it has ended, if it has.
     fn on_turn(
         &mut self,
         now: Time,
@@ -461,7 +462,8 @@ impl Tenure {
             .fold(false, |known, done| self.peers.on_done(done) | known)
         {
             self.mds.on_other_holders();
-            // Who is no holder by then is none, or was one: its successor says it again.
+            // A sender that is not a holder by then is none, or is a former one whose successor
+            // will repeat the message.
             for (client, said) in std::mem::take(&mut self.strange) {
                 self.on_transaction(client, said);
             }
@@ -472,7 +474,7 @@ impl Tenure {
         if self.serves {
             while let Some((client, heard)) = self.inbox.pop_front() {
                 match heard {
-                    // It goes to the next holder: it was not answered.
+                    // The next holder will get it, since it was not answered.
                     Heard::Said(message) if self.retiring.is_some() && !is_of_ranks(&message) => {}
                     Heard::Said(message) => self.on_message(now, client, message, out),
                     Heard::Gone(at) => drop(self.gone.insert(client, at)),
@@ -523,7 +525,8 @@ impl Tenure {
         Ok(())
     }
 
-    /// Whether a repair wants the file system: then nothing new is done, and all is written.
+    /// Whether a repair claims the file system: then nothing new is executed, and everything is
+    /// written.
     fn look_for_repair(&mut self, now: Time, news: &[(MetaWatchId, WatchNews)]) {
         let key = FsKey::Repair.of(&self.file_system);
         let is_put =
@@ -537,16 +540,16 @@ impl Tenure {
             self.mds.retire();
         }
     }
-    /// The next one has not to wait for the lease; this one says nothing any more.
+    /// The next holder need not wait for the lease; this one sends nothing more.
     fn give_back(&self, now: Time, metadata: &mut dyn Metadata) {
         if self.mds.is_idle() {
-            // Nothing of it is under way: no one has to be fenced.
+            // It has nothing in flight: it need not be fenced.
             let _ = metadata.submit(now, self.forget());
         }
         self.lease.revoke(now, metadata);
     }
 
-    /// Only the holder of a rank speaks for it.
+    /// Only the holder of a rank may speak for it.
     fn on_transaction(&mut self, client: ClientId, said: FsTransaction) {
         if said.file_system != self.file_system || said.to != self.rank.0 {
             return;
@@ -558,7 +561,7 @@ impl Tenure {
             self.strange.push_back((client, said));
         }
     }
-    /// What this rank has to say to others.
+    /// Messages of this rank to others.
     fn say_to_peers(&mut self, out: &mut Vec<Output>) {
         for (to, transaction, step) in self.mds.take_transactions() {
             if let (Some(false), FsStep::Prepare { index, .. }) = (self.peers.has(to), &step) {
@@ -599,9 +602,9 @@ impl Tenure {
             Message::FsRequest(request) => self.mds.on_request(client, request),
             Message::FsTransaction(said) => self.on_transaction(client, said),
             Message::FsForgot(forgot) => self.mds.on_forgot(client, forgot),
-            // What it asked for came before it.
+            // What it requested came before it.
             Message::FsSync(_) => self.mds.hurry(),
-            // It would keep what it was told for longer.
+            // It would keep its cache for longer.
             Message::FsPing(_) if self.mds.is_evicting(client) => {}
             Message::FsPing(FsPing { number }) => {
                 let (to, before) = (Entity::Client(client), Some(self.lease.until()));
@@ -671,7 +674,7 @@ impl Tenure {
     }
 }
 
-/// Of what comes while nothing new is done.
+/// Whether a message is handled even while nothing new is executed.
 const fn is_of_ranks(message: &Message) -> bool {
     matches!(message, Message::FsTransaction(_))
 }

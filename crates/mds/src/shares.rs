@@ -1,17 +1,17 @@
-//! Which clients keep what they were told of a directory: its names, and the attributes of what
-//! they stand for (CEPH-12, -17, -30).
+//! Which clients cache what they were told about a directory: its names, and the attributes of
+//! their inodes (CEPH-12, -17, -30).
 //!
 //! ```text
 //!  answer about dir ─▶ the client has a share of dir
 //!  another client changes a name or attributes in dir ─▶ FsForget to all who have a share ─▶ FsForgot: met
 //!                                                                                     └ silent: its lease ends: met
 //! ```
-//! A share is of a directory, not of each inode: a listing of 10,000 files costs one entry here,
-//! and what changes is forgotten one by one. A client that asks for nothing while it is told to
-//! forget again and again loses the share.
+//! A share covers a directory, not each inode: a listing of 10,000 files costs one entry here, and
+//! changes are invalidated one by one. A client that requests nothing while it gets repeated
+//! invalidations loses the share.
 //!
-//! Invariant: the change is answered, and shown to others, when each [`Wait`] is met: nothing old
-//! is shown by a cache after something new was shown to anyone.
+//! Invariant: a change is answered, and shown to others, when each [`Wait`] is met: no cache shows
+//! an old state after any client was shown the new one.
 
 use crate::change::Change;
 use crate::mutants::{Mutant, mutant};
@@ -20,43 +20,44 @@ use nacre_types::{ClientId, Ino};
 use nacre_wire::msg::fs::{FsForget, FsStale};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Directories that a client may have shares of. Some 100 bytes each.
+/// Most directories that a client may have shares of. Some 100 bytes each.
 const SHARES_MAX: usize = 20_000;
-/// A client that was told so often to forget something of a directory, and has not asked since, has
-/// its share no more.
+/// A client that got this many invalidations of a directory without a request in between loses its
+/// share.
 const UNUSED_MAX: u32 = 16;
 
-/// A client has to say that it has forgotten what it was told with this number.
+/// A client has to confirm this number of its invalidations.
 pub(crate) type Wait = (ClientId, u64);
 
 #[derive(Clone, Debug, Default)]
 struct Told {
     dirs: BTreeSet<Ino>,
-    /// For its next message.
+    /// Items for its next message.
     pending: Vec<FsStale>,
-    /// The number that message will have, if it has one.
+    /// The number of that message, if there is one.
     number: u64,
-    /// All up to this is forgotten.
+    /// Everything up to this number is dropped.
     forgot: u64,
 }
 
 /// See the module head.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shares {
-    /// Who has a share of a directory, and what each was told since it asked last.
+    /// Clients with a share of a directory, and the number of invalidations since their last
+    /// request.
     holders: BTreeMap<Ino, BTreeMap<ClientId, u32>>,
     clients: BTreeMap<ClientId, Told>,
-    /// Those that have something to forget, and have not said that it is done.
+    /// Clients with unconfirmed invalidations.
     owing: BTreeSet<ClientId>,
-    /// Those of them that were not told yet.
+    /// Those of them with unsent ones.
     untold: BTreeSet<ClientId>,
-    /// The last number that was given: numbers of all clients grow together, so that one that
-    /// comes back waits for nothing of what it was told before.
+    /// The last number used. All clients share one sequence, so that a client that comes back is
+    /// not waited for because of earlier messages.
     last: u64,
 }
 
 impl Shares {
-    /// The client is shown something of a directory; whether its share is new.
+    /// The client is shown something of a directory; returns whether its share is new.
     pub fn grant(&mut self, client: ClientId, dir: Ino) -> bool {
         let last = self.last;
         let told = self.clients.entry(client).or_insert_with(|| Told {
@@ -66,7 +67,7 @@ impl Shares {
         if told.dirs.len() >= SHARES_MAX && !told.dirs.contains(&dir) {
             return false;
         }
-        // What it is told of it now comes after what it is to forget.
+        // What it is told now comes after the invalidation.
         let ends = told
             .pending
             .iter()
@@ -79,15 +80,15 @@ impl Shares {
         is_new
     }
 
-    /// Whether no other client keeps anything of a directory.
+    /// Whether no other client caches anything of a directory.
     pub fn is_alone(&self, client: ClientId, dir: Ino) -> bool {
         self.holders
             .get(&dir)
             .is_some_and(|of_dir| of_dir.len() == 1 && of_dir.contains_key(&client))
     }
 
-    /// A change is about to be made by a client, or by the server itself: what others have to
-    /// forget.
+    /// A change is about to be made by a client, or by the server itself: invalidates other
+    /// clients' caches.
     pub fn on_change(
         &mut self,
         by: Option<ClientId>,
@@ -122,13 +123,13 @@ impl Shares {
                 waits,
             );
         }
-        // One may keep the attributes of what it knows no name of.
+        // A client may cache the attributes of an inode without knowing a name of it.
         if let Some(ino) = old {
             self.tell(by, dir, &FsStale::Node { ino }, waits);
         }
     }
 
-    /// All who have a share of a directory, but one, are to forget something of it.
+    /// Invalidates an item for all clients with a share of a directory, except one.
     pub fn tell(&mut self, by: Option<ClientId>, dir: Ino, item: &FsStale, waits: &mut Vec<Wait>) {
         let Some(of_dir) = self.holders.get_mut(&dir) else {
             return;
@@ -158,8 +159,9 @@ impl Shares {
         }
     }
 
-    /// A directory is gone: who knows all its names would say that it is empty. Its maker is told,
-    /// too: it may not know which directory went, and is not waited for.
+    /// A directory is removed: a client that knows all its names would report it as empty. The
+    /// client that removed it is told, too, because it may not know which directory it was, but is
+    /// not waited for.
     fn end(&mut self, by: Option<ClientId>, dir: Ino, waits: &mut Vec<Wait>) {
         for client in self.holders.remove(&dir).unwrap_or_default().into_keys() {
             let number = self.push(client, FsStale::Share { dir });
@@ -174,7 +176,7 @@ impl Shares {
         }
     }
 
-    /// A client's next message has this, too; its number.
+    /// Adds an item to a client's next message; returns the message's number.
     fn push(&mut self, client: ClientId, item: FsStale) -> u64 {
         let told = self
             .clients
@@ -199,7 +201,7 @@ impl Shares {
         }
     }
 
-    /// What clients are to be told now.
+    /// Takes the messages for clients.
     pub fn take(&mut self, into: &mut Vec<(ClientId, FsForget)>) {
         for client in std::mem::take(&mut self.untold) {
             let told = self
@@ -216,7 +218,7 @@ impl Shares {
             ));
         }
     }
-    /// A client has forgotten all up to that.
+    /// A client has dropped everything up to that number.
     pub fn on_forgot(&mut self, client: ClientId, number: u64) {
         if let Some(told) = self.clients.get_mut(&client) {
             told.forgot = told.forgot.max(number);
@@ -225,7 +227,7 @@ impl Shares {
             }
         }
     }
-    /// A client keeps nothing any more: it is gone, or has said so, or its lease has ended.
+    /// A client no longer caches anything: it is gone, has said so, or its lease has ended.
     pub fn void(&mut self, client: ClientId) {
         let Some(told) = self.clients.remove(&client) else {
             return;
@@ -237,19 +239,19 @@ impl Shares {
         }
     }
 
-    /// Whether that is forgotten.
+    /// Whether that was confirmed.
     pub fn is_met(&self, (client, number): &Wait) -> bool {
         self.clients
             .get(client)
             .is_none_or(|told| told.forgot >= *number)
             || mutant(Mutant::ForgettingNotAwaited)
     }
-    /// Clients that have something to forget, and have not said that it is done.
+    /// Clients with unconfirmed invalidations.
     pub fn owing(&self) -> impl Iterator<Item = ClientId> {
         self.owing.iter().copied()
     }
 
-    /// Asserts that both ways to a share agree.
+    /// Asserts that both directions of the relation agree.
     #[cfg(test)]
     fn check(&self) {
         let of_dirs: usize = self.holders.values().map(BTreeMap::len).sum();
@@ -320,9 +322,9 @@ mod tests {
         all
     }
 
-    /// A client had asked for a file by its number, and knew no name of it. Another one moved the
-    /// file away, and the first was told the name only: it went on with old attributes.
-    /// (Simulated seed 108.)
+    /// A client had requested a file by its number without knowing a name of it. Another client
+    /// moved the file away, and only the name was invalidated for the first: it continued with old
+    /// attributes. (Simulated seed 108.)
     #[test]
     fn what_had_the_name_is_forgotten_with_it() {
         let (mut shares, tree, mut waits) = (Shares::default(), tree(), Vec::new());
@@ -371,7 +373,7 @@ mod tests {
         assert!(waits.iter().all(|wait| shares.is_met(wait)) && shares.owing().next().is_none());
     }
 
-    /// Else it would answer from what it knows that there is nothing in it, where there is no such
+    /// Otherwise it would answer from its cache that the directory is empty, when there is no such
     /// directory.
     #[test]
     fn the_share_of_a_directory_that_is_gone_ends() {
@@ -388,8 +390,8 @@ mod tests {
         assert!(waits.iter().map(|(client, _)| *client).eq([BERT]) && !shares.is_met(&waits[0]));
     }
 
-    /// One that went and came back owes nothing of what it was told before, and its new shares
-    /// count from there.
+    /// A client that left and came back owes nothing for earlier messages, and its new shares count
+    /// from there.
     #[test]
     fn one_that_goes_is_not_waited_for() {
         let (mut shares, tree, mut waits) = (Shares::default(), tree(), Vec::new());
@@ -425,7 +427,7 @@ mod tests {
         waits.clear();
         shares.on_change(Some(ANNA), &set("z", 60), &tree, &mut waits);
         assert!(waits.is_empty());
-        // It is not had again with an answer that comes before it is told.
+        // An answer given before the invalidation does not renew the share.
         assert!(shares.grant(BERT, DIR));
     }
 }

@@ -1,7 +1,6 @@
-//! What clients keep of names and attributes, and all that can happen to it: up to some depth every
-//! order of requests, changes, messages, and connections that break (CEPH-30: the security group
-//! and the immutable one; `caps_test.rs` does the same for the file group). (Once 14 deep: 183,031
-//! states.)
+//! Caches of names and attributes, explored exhaustively up to some depth: every order of requests,
+//! changes, messages, and broken connections (CEPH-30: the security group and the immutable one;
+//! `caps_test.rs` does the same for the file group). (Depth 14 was run once: 183,031 states.)
 
 use super::*;
 use nacre_types::Frag;
@@ -14,7 +13,7 @@ const CHANGES_MAX: u32 = 3;
 
 #[derive(Clone, Debug)]
 enum ToClient {
-    /// The file is as after so many changes.
+    /// The file's state after this many changes.
     Reply(u32),
     Forget(u64),
 }
@@ -22,9 +21,9 @@ enum ToClient {
 #[derive(Clone, Debug, Default)]
 struct Client {
     asks: bool,
-    /// What it shows.
+    /// The state that it caches.
     kept: Option<u32>,
-    /// The last change that it has made itself: what was said before tells it nothing.
+    /// The last change that it made itself: earlier answers are ignored.
     made: u32,
     down: VecDeque<ToClient>,
     up: VecDeque<u64>,
@@ -34,7 +33,7 @@ struct Client {
 struct World {
     shares: Shares,
     clients: [Client; 2],
-    /// Who has made each change, and what has to be forgotten before it is answered.
+    /// The author of each change, and what must be dropped before it is answered.
     changes: Vec<(usize, Vec<Wait>)>,
 }
 
@@ -63,13 +62,13 @@ fn tree() -> Tree {
 }
 
 impl World {
-    /// Changes before that one are met: it is answered, and shown to all.
+    /// Lower changes are met: answered, and shown to all.
     fn answered(&self) -> usize {
         let is_met =
             |(_, waits): &&(usize, Vec<Wait>)| waits.iter().all(|wait| self.shares.is_met(wait));
         self.changes.iter().take_while(is_met).count()
     }
-    /// Whether a client may be shown the file as it is: what is not met is its own.
+    /// Whether a client may be shown the file's current state: unmet changes are its own.
     fn may_show(&self, client: usize) -> bool {
         self.changes[self.answered()..]
             .iter()
@@ -153,7 +152,7 @@ impl World {
                 let number = self.clients[at].up.pop_front().expect("just seen");
                 self.shares.on_forgot(BOTH[at], number);
             }
-            // It begins with nothing over the next connection.
+            // It starts with an empty cache over the next connection.
             Step::Break(at) => {
                 self.shares.void(BOTH[at]);
                 self.clients[at] = Client::default();

@@ -1,13 +1,14 @@
-//! Which of a fragment's entries are in memory: ranges of hashes, each with all that is in it.
+//! The parts of a fragment that are in memory: ranges of hashes, each with all entries in it.
 //!
 //! ```text
 //!  0        first ─── last      first ─────── last                 2⁶³ - 1
 //!  │  gap     │ slice  │  gap     │   slice     │        gap          │
 //! ```
-//! A directory may have more entries than there is memory, and reading all of it would hold up all
-//! others; so a slice is what comes and goes at a time. One that has grown is divided.
+//! A directory may have more entries than fit into memory, and reading all of it would delay
+//! everything else; so slices are loaded and evicted one at a time. A slice that has grown is
+//! divided.
 //!
-//! Invariant: slices are disjoint, and an entry is in the one that its hash is in.
+//! Invariant: slices are disjoint, and each entry is in the slice that contains its hash.
 
 use nacre_types::{Frag, Name};
 use std::collections::BTreeMap;
@@ -25,11 +26,11 @@ pub(crate) fn between((first, last): (u64, u64)) -> Range<(u64, Name)> {
 struct Slice<T> {
     last: u64,
     entries: Entries<T>,
-    /// In which turn it was used last.
+    /// The turn of its last use.
     used: u64,
 }
 
-/// See the module head. `T` is what is known of a name.
+/// See the module head. `T` is the value of a name.
 #[derive(Clone, Debug)]
 pub(crate) struct Slices<T>(BTreeMap<u64, Slice<T>>);
 
@@ -48,16 +49,16 @@ impl<T: Copy> Slices<T> {
         let (first, slice) = self.0.range_mut(..=hash).next_back()?;
         (hash <= slice.last).then_some((*first, slice))
     }
-    /// The slice that a hash is in, as its first hash.
+    /// The slice that contains a hash, as its first hash.
     pub fn of(&self, hash: u64) -> Option<u64> {
         self.slice(hash).map(|(first, _)| first)
     }
-    /// What is known of a name; `None`: its slice is not here.
+    /// The value of a name; `None`: its slice is not in memory.
     pub fn get(&self, key: &(u64, Name)) -> Option<Option<T>> {
         self.slice(key.0)
             .map(|(_, slice)| slice.entries.get(key).copied())
     }
-    /// All entries from this hash on that follow each other without a gap.
+    /// All consecutive entries from this hash on, up to the first gap.
     pub fn from(&self, hash: u64) -> impl Iterator<Item = (&(u64, Name), T)> {
         let to = self.known_to(hash);
         let slices = to
@@ -71,7 +72,7 @@ impl<T: Copy> Slices<T> {
             .map(|(key, what)| (key, *what))
             .skip_while(move |((of, _), _)| *of < hash)
     }
-    /// Up to which hash everything is here, from this one on; `None`: this one is not.
+    /// Up to which hash everything is in memory, from this one on; `None`: this one is not.
     pub fn known_to(&self, hash: u64) -> Option<u64> {
         let mut known = self.slice(hash)?.1.last;
         while let Some(next) = self.0.get(&(known + 1)) {
@@ -79,12 +80,12 @@ impl<T: Copy> Slices<T> {
         }
         Some(known)
     }
-    /// Whether all of it is here.
+    /// Whether the whole fragment is in memory.
     pub fn is_all(&self, frag: Frag) -> bool {
         self.known_to(frag.first())
             .is_some_and(|known| known >= frag.last())
     }
-    /// The gap that a hash is in, in this fragment.
+    /// The gap in this fragment that contains a hash.
     pub fn gap(&self, frag: Frag, hash: u64) -> (u64, u64) {
         debug_assert!(self.of(hash).is_none(), "{hash:x} is in memory");
         let before = self.0.range(..=hash).next_back();
@@ -94,10 +95,10 @@ impl<T: Copy> Slices<T> {
             after.map_or(frag.last(), |(first, _)| first - 1),
         )
     }
-    /// A range is here, and empty as yet.
+    /// Adds an empty slice for a range.
     ///
     /// # Panics
-    /// If some of it was here.
+    /// If some of it is already in memory.
     pub fn add(&mut self, (first, last): (u64, u64), used: u64) {
         assert!(
             first <= last
@@ -116,10 +117,10 @@ impl<T: Copy> Slices<T> {
             },
         );
     }
-    /// A name stands for this now; if its slice has more than `max` entries then, it is divided.
+    /// Sets a name's value; a slice with more than `max` entries is divided.
     ///
     /// # Panics
-    /// If its slice is not here.
+    /// If its slice is not in memory.
     pub fn insert(&mut self, key: (u64, Name), what: T, max: usize) {
         let (_, slice) = self
             .slice_mut(key.0)
@@ -133,7 +134,7 @@ impl<T: Copy> Slices<T> {
             .keys()
             .nth(slice.entries.len() / 2)
             .map(|(hash, _)| *hash);
-        // Names of one hash stay together.
+        // Names with equal hashes stay together.
         let begins = |middle: &u64| {
             slice
                 .entries
@@ -152,30 +153,30 @@ impl<T: Copy> Slices<T> {
             self.0.insert(middle, second);
         }
     }
-    /// A name stands for nothing any more: what it stood for.
+    /// Removes a name; returns its value.
     pub fn remove(&mut self, key: &(u64, Name)) -> Option<T> {
         self.slice_mut(key.0)?.1.entries.remove(key)
     }
-    /// Something in the slice of this hash is used in this turn.
+    /// Marks the slice of this hash as used in this turn.
     pub fn touch(&mut self, hash: u64, turn: u64) {
         if let Some((_, slice)) = self.slice_mut(hash) {
             slice.used = turn;
         }
     }
-    /// The slice that begins there is here no more: what was in it.
+    /// Removes the slice that begins there; returns its entries.
     pub fn forget(&mut self, first: u64) -> Entries<T> {
         self.0
             .remove(&first)
             .map(|slice| slice.entries)
             .unwrap_or_default()
     }
-    /// All, as their ranges, with when each was used last.
+    /// All slices as ranges, with the turn of their last use.
     pub fn all(&self) -> impl Iterator<Item = ((u64, u64), u64)> {
         self.0
             .iter()
             .map(|(first, slice)| ((*first, slice.last), slice.used))
     }
-    /// All entries that are here, each with the range that it is in.
+    /// All entries in memory, each with its slice's range.
     pub fn entries(&self) -> impl Iterator<Item = ((u64, u64), &(u64, Name), T)> {
         self.0.iter().flat_map(|(first, slice)| {
             slice
@@ -244,7 +245,7 @@ mod tests {
         assert_eq!((slices.len(), slices.get(&key(7))), (0, None));
     }
 
-    /// Names can be chosen so that their hashes are one.
+    /// Names can be chosen to have equal hashes.
     #[test]
     fn names_of_one_hash_stay_together() {
         let mut slices = slices(&[ALL]);

@@ -1,15 +1,14 @@
-//! A standby says that it is there, so that health can tell a rank that will be taken over from one
-//! that no server is left for (ADR 0006, "Ranks"; health: `FS_RANK_DOWN`, `FS_NO_STANDBY`).
+//! A standby registers itself, so that health checks can distinguish a rank that will be taken over
+//! from one without any server left (ADR 0006, "Ranks"; health: `FS_RANK_DOWN`, `FS_NO_STANDBY`).
 //!
 //! ```text
 //!  Away ── there are file systems ──▶ Granting ──▶ Saying ──▶ There: the lease is renewed
 //!    ▲── refused, or the lease has ended ─┴───────────┴─────────┘
 //!                    it takes a rank, or stops ──▶ Left: the lease, and with it the key, is gone
 //! ```
-//! Nothing depends on it but what people are told: where there is no room for its requests they are
-//! made later.
+//! Only what operators see depends on it: if its requests cannot be sent, they are made later.
 //!
-//! Invariant: a cluster without file systems has no traffic for its standbys.
+//! Invariant: in a cluster without file systems, standbys cause no traffic.
 
 use crate::lease::Lease;
 use nacre_client::{MetaDone, MetaId, Metadata};
@@ -20,18 +19,18 @@ use nacre_wire::fs::registry::standby_key;
 use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaResult};
 use std::time::Duration;
 
-/// A standby that died counts for so long at most.
+/// How long a dead standby counts at most.
 const TTL: Duration = Duration::from_secs(9);
-/// After a failure.
+/// Delay after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 enum Stage {
-    /// Not said; tried at that time.
+    /// Not registered; retried at that time.
     Away(Time),
-    /// Waits for a lease, asked for at that time.
+    /// Waiting for a lease, requested at that time.
     Granting(MetaId, Time),
-    /// Waits until the key is written.
+    /// Waiting until the key is written.
     Saying(Lease, Option<MetaId>),
     There(Lease),
     Left,
@@ -52,7 +51,7 @@ impl Standby {
         }
     }
 
-    /// Something was answered.
+    /// Handles an answer.
     pub fn on_done(&mut self, now: Time, done: &MetaDone) {
         let away = Stage::Away(now + RETRY);
         self.stage = match std::mem::replace(&mut self.stage, Stage::Left) {
@@ -74,7 +73,7 @@ impl Standby {
         };
     }
 
-    /// Goes one step on.
+    /// Performs the next step.
     pub fn on_turn(&mut self, now: Time, has_file_systems: bool, metadata: &mut dyn Metadata) {
         match &mut self.stage {
             Stage::Away(at) if has_file_systems && *at <= now => {
@@ -102,7 +101,7 @@ impl Standby {
         }
     }
 
-    /// It is no standby any more.
+    /// It is no longer a standby.
     pub fn leave(&mut self, now: Time, metadata: &mut dyn Metadata) {
         if let Stage::Saying(lease, _) | Stage::There(lease) =
             std::mem::replace(&mut self.stage, Stage::Left)
@@ -111,7 +110,7 @@ impl Standby {
         }
     }
 
-    /// `has_file_systems`: as of [`Self::on_turn`].
+    /// `has_file_systems`: as in [`Self::on_turn`].
     pub fn next_deadline(&self, has_file_systems: bool) -> Time {
         match &self.stage {
             Stage::Away(at) if has_file_systems => *at,

@@ -1,10 +1,10 @@
-//! For tests: metadata that notes what is asked.
+//! For tests: metadata that records the requests.
 
 use nacre_client::{MetaDone, MetaId, MetaWatchId, Metadata, WatchNews};
 use nacre_types::Time;
 use nacre_wire::msg::meta::{MetaCall, MetaSpan};
 
-/// What was asked, and how much of it there is room for.
+/// The requests, and how many more are accepted.
 pub struct Asked(pub Vec<MetaCall>, pub usize);
 impl Metadata for Asked {
     fn submit(&mut self, _: Time, call: MetaCall) -> Option<MetaId> {

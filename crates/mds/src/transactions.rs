@@ -1,21 +1,19 @@
-//! Changes of names of several ranks: what is prepared, decided and locked (ADR 0006, "Across
-//! ranks").
+//! Name changes across ranks: what is prepared, decided and locked (ADR 0006, "Across ranks").
 //!
 //! ```text
 //!  leader       Leading ── facts of all parts ─▶ evaluated ─▶ Committed, in the batch with its own changes
-//!                  │ one is Busy, or fails                       └ told until all have it: Told
-//!                  └▶ given up: the others hear "no"
-//!  participant  Prepared: names and inodes locked ── decided ─▶ changed: Ended ── safe ─▶ Decided is said
-//!                  └ nothing is heard: Inquire
+//!                  │ one is Busy, or fails                       └ sent until all have it: Told
+//!                  └▶ aborted: the others are told "no"
+//!  participant  Prepared: names and inodes locked ── decided ─▶ changed: Ended ── safe ─▶ Decided is sent
+//!                  └ no message arrives: Inquire
 //! ```
-//! What a transaction locks no other request sees or changes until it is decided: neither what was
-//! before, which may have been answered as changed by another rank, nor what will be. Two
-//! transactions that want the same do not wait for each other: the second one is given up, and
-//! begun again a little later, by each rank after another time.
+//! No other request sees or changes what a transaction locks until it is decided: neither the old
+//! state, which another rank may have answered as changed, nor the new one. Two transactions that
+//! need the same thing do not wait for each other: the second one is aborted and restarted a little
+//! later, after a delay that differs by rank.
 //!
-//! Invariants: what is locked belongs to one transaction; a transaction that is not in its leader's
-//! journal as committed has not happened, and never will, once its leader does not know it any
-//! more.
+//! Invariants: each lock belongs to one transaction; a transaction that is not committed in its
+//! leader's journal has not happened, and never will, once its leader no longer knows it.
 
 use crate::journal::Progress;
 use nacre_types::{ClientId, Ino, Name, Rank, Time};
@@ -24,21 +22,21 @@ use nacre_wire::msg::transaction::{FsFact, FsPart, FsStep};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// What was not answered is said again after so long.
+/// Unanswered messages are resent after this.
 const AGAIN: Duration = Duration::from_millis(500);
-/// A participant that has heard nothing since it prepared its part asks after so long.
+/// A participant without a decision asks this long after preparing its part.
 const INQUIRE: Duration = Duration::from_secs(1);
-/// One that was given up because others had something of it is begun again after so long; later
-/// each time, and with each rank.
+/// An aborted transaction is restarted after this; the delay grows with each attempt and with the
+/// rank.
 const BUSY: Duration = Duration::from_millis(5);
 
-/// One that a participant has not answered for so long is given up, so that others have what it
-/// holds, and begun again.
+/// A transaction unanswered by a participant for this long is aborted, so that others get what it
+/// locks, and restarted.
 const UNANSWERED: Duration = Duration::from_secs(3);
-/// Others' transactions that have ended and are remembered.
+/// Ended transactions of other ranks that are remembered.
 const OVER_MAX: usize = 1_000;
 
-/// A part, and what its rank has said of it.
+/// A part, and its rank's answer.
 #[derive(Clone, Debug)]
 struct Asked {
     rank: Rank,
@@ -48,7 +46,7 @@ struct Asked {
     at: Time,
 }
 
-/// A request that has parts elsewhere and is not decided.
+/// A request with parts elsewhere that is not decided.
 #[derive(Debug)]
 struct Leading {
     request: (ClientId, u64),
@@ -57,23 +55,23 @@ struct Leading {
     parts: Vec<Asked>,
 }
 
-/// One that happens: who has not said that it has that in its journal.
+/// A committed transaction, with the ranks that have not confirmed that it is in their journals.
 #[derive(Debug)]
 struct Commitment {
-    /// The batch that says so.
+    /// The batch with the commit.
     batch: u64,
     ranks: BTreeSet<Rank>,
     tell_at: Time,
 }
 
-/// A part of another rank's, as it is in the journal.
+/// A part of another rank's transaction, as in the journal.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub stamp: Stamp,
     pub part: FsPart,
-    /// The inode that it makes or changes; [`Ino::TOP`]: another rank has that.
+    /// The inode that it creates or changes; [`Ino::TOP`]: another rank has it.
     pub ino: Ino,
-    /// The batch that says that it is prepared.
+    /// The batch that records that it is prepared.
     pub batch: u64,
 }
 
@@ -82,12 +80,12 @@ pub(crate) struct Part {
 struct Prepared {
     leader: Rank,
     parts: BTreeMap<u8, Part>,
-    /// The batch that says that it has ended.
+    /// The batch that records its end.
     ended: Option<u64>,
     inquire_at: Time,
 }
 
-/// Which names and inodes a transaction has.
+/// The names and inodes that a transaction locks.
 #[derive(Debug, Default)]
 struct Locks {
     names: BTreeMap<(Ino, Name), Ino>,
@@ -100,14 +98,15 @@ pub(crate) struct Transactions {
     rank: Rank,
     leading: BTreeMap<Ino, Leading>,
     by_request: BTreeMap<(ClientId, u64), Ino>,
-    /// Requests that are begun again, how often that was, and when.
+    /// Requests to be restarted, with the number of attempts and the time.
     put_off: BTreeMap<(ClientId, u64), (u32, Time)>,
     commitments: BTreeMap<Ino, Commitment>,
     prepared: BTreeMap<Ino, Prepared>,
-    /// Others' that have ended here: what comes of them late does not count. The last ones only.
+    /// Other ranks' transactions that have ended here: late messages for them are ignored. Only the
+    /// most recent ones.
     over: VecDeque<Ino>,
     locks: Locks,
-    /// Something was unlocked: what waits for it can go on.
+    /// Something was unlocked: requests that wait for it can continue.
     unlocked: bool,
     out: Vec<(Rank, Ino, FsStep)>,
 }
@@ -127,7 +126,7 @@ impl Transactions {
             out: Vec::new(),
         }
     }
-    /// What is to be said, and to whom.
+    /// Queues a message for a rank.
     pub fn say(&mut self, rank: Rank, transaction: Ino, step: FsStep) {
         self.out.push((rank, transaction, step));
     }
@@ -137,7 +136,7 @@ impl Transactions {
 
     // ── locks ───────────────────────────────────────────────────────────────────────────
 
-    /// Whether something was unlocked since this was asked last.
+    /// Whether something was unlocked since the last call.
     pub fn was_unlocked(&mut self) -> bool {
         std::mem::take(&mut self.unlocked)
     }
@@ -145,12 +144,12 @@ impl Transactions {
     pub fn locks_nothing(&self) -> bool {
         self.locks.names.is_empty() && self.locks.inos.is_empty()
     }
-    /// Whether another transaction than `own` has this inode.
+    /// Whether another transaction than `own` locks this inode.
     pub fn has_ino(&self, ino: Ino, own: Option<Ino>) -> bool {
         self.locks.inos.get(&ino).is_some_and(|of| Some(*of) != own)
     }
-    /// Whether transactions that other ranks lead have anything: they may have decided them. What
-    /// this rank leads and has not decided has happened for no one.
+    /// Whether transactions led by other ranks lock anything: they may be decided already. An
+    /// undecided transaction led by this rank has not happened anywhere.
     pub fn has_others(&self) -> bool {
         self.prepared.values().any(|of| of.ended.is_none())
     }
@@ -162,7 +161,7 @@ impl Transactions {
                 .get(&(dir, name.clone()))
                 .is_some_and(|of| Some(*of) != own)
     }
-    /// The same of any name in a directory.
+    /// The same for any name in a directory.
     pub fn has_name_in(&self, dir: Ino, own: Option<Ino>) -> bool {
         let from = (dir, Name::default());
         let mut all = self
@@ -172,7 +171,7 @@ impl Transactions {
             .take_while(|((of, _), _)| *of == dir);
         all.any(|(_, of)| Some(*of) != own)
     }
-    /// Locks that were looked at before: no other transaction has them.
+    /// Takes locks that were checked before: no other transaction has them.
     fn lock(
         &mut self,
         transaction: Ino,
@@ -202,12 +201,12 @@ impl Transactions {
 
     // ── as the leader ───────────────────────────────────────────────────────────────────
 
-    /// The transaction of a request, and when all of it happens.
+    /// The transaction of a request, and its time.
     pub fn of(&self, request: (ClientId, u64)) -> Option<(Ino, Stamp)> {
         let transaction = self.by_request.get(&request)?;
         Some((*transaction, self.leading[transaction].stamp))
     }
-    /// What is known for a request: nothing before all that was asked for is answered.
+    /// What is known for a request: nothing before everything requested is answered.
     pub fn facts(&self, request: (ClientId, u64)) -> Result<Vec<(FsPart, FsFact)>, ()> {
         let Some(transaction) = self.by_request.get(&request) else {
             return Ok(Vec::new());
@@ -218,7 +217,7 @@ impl Transactions {
             .collect::<Option<_>>()
             .ok_or(())
     }
-    /// What others have said that its names stand for.
+    /// The inodes that its names refer to, according to other ranks.
     pub fn inos_of(&self, request: (ClientId, u64)) -> impl Iterator<Item = Ino> {
         let leading = self
             .by_request
@@ -234,13 +233,13 @@ impl Transactions {
             FsFact::Failed { .. } | FsFact::Busy {} => None,
         })
     }
-    /// Whether a request is to be begun again, but not yet.
+    /// Whether a request is to be restarted, but not yet.
     pub fn is_put_off(&self, request: (ClientId, u64), now: Time) -> bool {
         self.put_off
             .get(&request)
             .is_some_and(|(_, until)| now < *until)
     }
-    /// A request becomes a transaction, which has these names and this inode of its own rank.
+    /// A request becomes a transaction that locks these names and this inode of its own rank.
     pub fn begin(
         &mut self,
         now: Time,
@@ -262,7 +261,7 @@ impl Transactions {
         self.by_request.insert(request, transaction);
         self.lock(transaction, names, ino);
     }
-    /// It needs this of another rank.
+    /// It needs this part from another rank.
     pub fn ask(&mut self, now: Time, transaction: Ino, rank: Rank, part: FsPart) {
         let leading = self.leading.get_mut(&transaction).expect("it was begun");
         let (index, stamp) = (
@@ -277,10 +276,10 @@ impl Transactions {
         });
         self.say(rank, transaction, FsStep::Prepare { index, stamp, part });
     }
-    /// A participant has answered.
+    /// Handles a participant's answer.
     pub fn on_fact(&mut self, now: Time, rank: Rank, transaction: Ino, index: u8, fact: FsFact) {
         let Some(leading) = self.leading.get_mut(&transaction) else {
-            // One that was given up while it was being prepared.
+            // It was aborted while it was being prepared.
             if !self.commitments.contains_key(&transaction)
                 && matches!(fact, FsFact::Node { .. } | FsFact::Elsewhere { .. })
             {
@@ -306,15 +305,14 @@ impl Transactions {
         }
         asked.fact = Some(fact);
     }
-    /// Another transaction has something that a request needs: it is begun again a little later.
+    /// Another transaction locks something that a request needs: it is restarted a little later.
     pub fn put_off(&mut self, now: Time, request: (ClientId, u64)) {
         let times = self.put_off.get(&request).map_or(0, |(times, _)| *times) + 1;
         let wait = BUSY * (1 + u32::from(self.rank.0)) * times.min(20);
         self.put_off.insert(request, (times, now + wait));
         self.give_up(request);
     }
-    /// A request has ended without having changed anything, or its client has gone: nothing of it
-    /// happens.
+    /// A request has ended without having changed anything, or its client is gone: aborts it.
     pub fn give_up(&mut self, request: (ClientId, u64)) {
         let Some(transaction) = self.by_request.remove(&request) else {
             return;
@@ -333,7 +331,7 @@ impl Transactions {
             self.say(rank, transaction, FsStep::Decide { commit: false });
         }
     }
-    /// A client's requests are forgotten.
+    /// Drops a client's requests.
     pub fn give_up_all(&mut self, client: ClientId) {
         let requests: Vec<_> = self
             .by_request
@@ -345,11 +343,11 @@ impl Transactions {
             .for_each(|request| self.give_up(request));
         self.put_off.retain(|(of, _), _| *of != client);
     }
-    /// A request was answered: it is not begun again.
+    /// A request was answered: it is not restarted.
     pub fn end_request(&mut self, request: (ClientId, u64)) {
         self.put_off.remove(&request);
     }
-    /// A request is done, in batch `batch`: whom to tell, if it was a transaction.
+    /// A request is complete, in batch `batch`: returns the ranks to tell, if it was a transaction.
     pub fn commit(&mut self, request: (ClientId, u64), batch: u64) -> Option<Progress> {
         let transaction = self.by_request.remove(&request)?;
         let leading = self.leading.remove(&transaction).expect("both know it");
@@ -366,7 +364,7 @@ impl Transactions {
         );
         Some(progress)
     }
-    /// A participant has it in its journal; what to journal, if all have.
+    /// A participant has it in its journal; returns what to journal if all have.
     pub fn on_decided(&mut self, rank: Rank, transaction: Ino) -> Option<Progress> {
         let commitment = self.commitments.get_mut(&transaction)?;
         commitment.ranks.remove(&rank);
@@ -376,7 +374,7 @@ impl Transactions {
         self.commitments.remove(&transaction);
         Some(Progress::Told { transaction })
     }
-    /// A participant asks what became of it.
+    /// A participant asks for the decision.
     pub fn on_inquire(&mut self, rank: Rank, transaction: Ino, safe: u64) {
         if self.leading.contains_key(&transaction) {
             return;
@@ -385,7 +383,7 @@ impl Transactions {
             Some(commitment) if commitment.batch < safe => {
                 self.say(rank, transaction, FsStep::Decide { commit: true });
             }
-            // It is told when that is safe.
+            // It is told when the commit is safe.
             Some(_) => {}
             None => self.say(rank, transaction, FsStep::Decide { commit: false }),
         }
@@ -397,7 +395,7 @@ impl Transactions {
     pub fn part(&self, transaction: Ino, index: u8) -> Option<&Part> {
         self.prepared.get(&transaction)?.parts.get(&index)
     }
-    /// A part is prepared from now on: what it is about is locked.
+    /// Prepares a part: locks what it concerns.
     pub fn prepare(
         &mut self,
         now: Time,
@@ -431,8 +429,7 @@ impl Transactions {
             Some(part.ino).filter(|ino| *ino != Ino::TOP),
         );
     }
-    /// The parts of a transaction that is to be decided; `None`: that was done, or it was never
-    /// prepared.
+    /// The parts of a transaction to decide; `None`: it was decided before, or never prepared.
     pub fn parts(&self, transaction: Ino) -> Option<impl Iterator<Item = &Part>> {
         Some(
             self.prepared
@@ -442,14 +439,14 @@ impl Transactions {
                 .values(),
         )
     }
-    /// It is decided: batch `batch` says so, with what it changes.
+    /// It is decided: batch `batch` records that, with its changes.
     pub fn end(&mut self, transaction: Ino, batch: u64) {
         if let Some(of) = self.prepared.get_mut(&transaction) {
             of.ended = Some(batch);
         }
         self.unlock(transaction);
     }
-    /// It is decided, or its leader has given it up: a part of it that comes late is not prepared.
+    /// It is decided, or its leader has aborted it: a late part of it is not prepared.
     pub fn note_over(&mut self, transaction: Ino) {
         if self.over.len() >= OVER_MAX {
             self.over.pop_front();
@@ -459,7 +456,7 @@ impl Transactions {
     pub fn is_over(&self, transaction: Ino) -> bool {
         self.over.contains(&transaction)
     }
-    /// Whether it has ended here, which is not safe yet.
+    /// Whether it has ended here but is not safe yet.
     pub fn is_ending(&self, transaction: Ino) -> bool {
         self.prepared
             .get(&transaction)
@@ -468,7 +465,7 @@ impl Transactions {
 
     // ── journal and time ────────────────────────────────────────────────────────────────
 
-    /// What the journal says, in order.
+    /// Takes over the journal's records, in order.
     pub fn inherit(&mut self, progress: Progress, batch: u64) {
         match progress {
             Progress::Prepared {
@@ -513,18 +510,17 @@ impl Transactions {
             Progress::Told { transaction } => drop(self.commitments.remove(&transaction)),
         }
     }
-    /// Others' that are prepared and not decided here.
+    /// Other ranks' transactions that are prepared and not decided here.
     pub fn undecided(&self) -> impl Iterator<Item = (Ino, Rank)> {
         self.prepared
             .iter()
             .map(|(transaction, of)| (*transaction, of.leader))
     }
-    /// Whether this rank has decided that its own transaction happens, and others have not all
-    /// heard of it.
+    /// Whether this rank has committed its own transaction, and not all others know it yet.
     pub fn has_committed(&self, transaction: Ino) -> bool {
         self.commitments.contains_key(&transaction)
     }
-    /// All of the journal was said: what is prepared still is locked.
+    /// The whole journal was read: what is still prepared is locked.
     pub fn on_inherited(&mut self) {
         let parts = self.prepared.iter().flat_map(|(transaction, of)| {
             of.parts.values().map(|part| (*transaction, part.clone()))
@@ -534,9 +530,9 @@ impl Transactions {
             .iter()
             .for_each(|(transaction, part)| self.lock_part(*transaction, part));
     }
-    /// What the journal's head is to say, as far as batches below are safe: what is not was never
-    /// prepared or committed, if this holder dies; what has ended is only over when that is
-    /// safe.
+    /// The records for the journal's head, as far as lower batches are safe: if this holder dies,
+    /// what is not safe was never prepared or committed, and what has ended is only over when that
+    /// is safe.
     pub fn all(&self, safe: u64) -> Vec<Progress> {
         let parts = self.prepared.iter().flat_map(|(transaction, of)| {
             let safe = of.parts.iter().filter(|(_, part)| part.batch < safe);
@@ -550,7 +546,7 @@ impl Transactions {
             .chain(commitments.map(|(transaction, of)| committed(*transaction, &of.ranks)))
             .collect()
     }
-    /// Says what is due: batches below `safe` are safe.
+    /// Queues the messages that are due; batches below `safe` are safe.
     pub fn on_turn(&mut self, now: Time, safe: u64) {
         let times = |request: &(ClientId, u64)| {
             self.put_off
@@ -571,7 +567,7 @@ impl Transactions {
             .collect();
         for request in late {
             self.put_off(now, request);
-            // Its rank may have no server: others go on for a while with what it held.
+            // Its rank may have no server: others continue for a while with what it locked.
             if let Some((_, until)) = self.put_off.get_mut(&request) {
                 *until = now + AGAIN;
             }
@@ -617,11 +613,11 @@ impl Transactions {
             }
         });
     }
-    /// Whether nothing is undecided, or decided and not known to all.
+    /// Whether nothing is undecided, or decided but unknown to some.
     pub fn is_idle(&self) -> bool {
         self.leading.is_empty() && self.commitments.is_empty() && self.prepared.is_empty()
     }
-    /// Other ranks may have other holders now: all that waits for them is said again.
+    /// Other ranks may have other holders now: resends everything that waits for them.
     pub fn say_again(&mut self) {
         let asked = self
             .leading
@@ -635,7 +631,7 @@ impl Transactions {
             .values_mut()
             .for_each(|of| of.inquire_at = Time::ZERO);
     }
-    /// Whether a request is to be begun again.
+    /// Whether a request is to be restarted.
     pub fn has_put_off(&self) -> bool {
         !self.put_off.is_empty()
     }

@@ -1,17 +1,17 @@
-//! What a server has in memory of the namespace: fragments of directories with slices of their
-//! entries, and where each inode is in them.
+//! The part of the namespace in a server's memory: fragments of directories with slices of their
+//! entries, and the place of each inode in them.
 //!
 //! ```text
 //!  (dir, name) ─▶ fragment ─▶ node ◀─ by number
-//!                  └ head       └ entry: inode or reference · where it is
+//!                  └ head       └ entry: inode or reference · its place
 //! ```
-//! A fragment that is here has its head, and of its entries [`Slices`]: a name whose hash is in one
-//! of these and that is not there does not exist. A directory is here only if its own entry is: the
-//! way up to the root is always known.
+//! A fragment in memory has its head and [`Slices`] of its entries: a name whose hash is in a
+//! slice, but which is not there, does not exist. A directory is in memory only if its own entry
+//! is: the path to the root is always known.
 //!
-//! Invariants ([`Tree::check`]): the two ways to a node agree; a head counts all its entries, here
-//! or not; every fragment but those of hidden directories belongs to a directory whose entry is
-//! here.
+//! Invariants ([`Tree::check`]): both ways to a node agree; a head counts all its entries, in
+//! memory or not; every fragment except those of hidden directories belongs to a directory whose
+//! entry is in memory.
 
 use crate::change::Change;
 use crate::slices::Slices;
@@ -19,7 +19,7 @@ use nacre_types::{Frag, Ino, Name};
 use nacre_wire::fs::{Entry, Head, Inode, name_hash};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which entry of [`Tree::nodes`].
+/// Index of an entry in [`Tree::nodes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NodeId(u32);
 
@@ -30,36 +30,36 @@ struct Node {
     entry: Entry,
 }
 
-/// A part of a directory: its entries in the order of their names' hashes.
+/// A fragment of a directory: its entries in the order of their names' hashes.
 #[derive(Clone, Debug, Default)]
 struct Fragment {
     head: Head,
     slices: Slices<NodeId>,
 }
 
-/// What is known of a name.
+/// The result of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
-    /// It stands for this.
+    /// The name has this entry.
     Entry(&'a Entry),
     /// There is no such entry.
     Nothing,
-    /// The slice of this fragment that has this hash is not here.
+    /// The slice of this fragment with this hash is not in memory.
     Unknown(Frag, u64),
 }
 
 /// A slice of a fragment, by its first hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SliceId {
-    /// Of which directory.
+    /// The directory.
     pub dir: Ino,
-    /// Of which fragment.
+    /// The fragment.
     pub frag: Frag,
-    /// Where it begins.
+    /// Its first hash.
     pub first: u64,
 }
 
-/// Entries of a slice, at most, if nothing else is said.
+/// Most entries of a slice by default.
 const SLICE_MAX: usize = 2000;
 
 /// See the module head.
@@ -81,7 +81,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// Nothing, as yet; slices will have so many entries at most.
+    /// An empty tree; slices have at most this many entries.
     #[must_use]
     pub const fn with_slices(slice_max: usize) -> Self {
         Self {
@@ -93,12 +93,12 @@ impl Tree {
         }
     }
 
-    /// Where a name of a directory is, or would be. One that was never split has one fragment.
+    /// The fragment of a name. A directory that was never split has one.
     #[must_use]
     pub fn frag_of(&self, dir: Ino, name: &Name) -> Frag {
         self.frag_at(dir, name_hash(name))
     }
-    /// Where a hash of a directory is.
+    /// The fragment of a hash.
     #[must_use]
     pub fn frag_at(&self, dir: Ino, hash: u64) -> Frag {
         let frags = self.dirs.get(&dir);
@@ -107,13 +107,13 @@ impl Tree {
             .unwrap_or(Frag::WHOLE)
     }
 
-    /// What a name stands for.
+    /// Looks a name up.
     #[must_use]
     pub fn find(&self, dir: Ino, name: &Name) -> Found<'_> {
         let hash = name_hash(name);
         let frag = self.frag_at(dir, hash);
         let fragment = self.dirs.get(&dir).and_then(|frags| frags.get(&frag));
-        // A name that is looked for is cloned once: it shares its bytes.
+        // The name is cloned once for the look-up: clones share their bytes.
         match fragment.and_then(|fragment| fragment.slices.get(&(hash, name.clone()))) {
             Some(Some(id)) => Found::Entry(&self.node(id).entry),
             Some(None) => Found::Nothing,
@@ -121,7 +121,7 @@ impl Tree {
         }
     }
 
-    /// An inode by its number, if its entry is here.
+    /// An inode by its number, if its entry is in memory.
     #[must_use]
     pub fn inode(&self, ino: Ino) -> Option<&Inode> {
         match &self.node(*self.by_ino.get(&ino)?).entry {
@@ -129,20 +129,20 @@ impl Tree {
             Entry::Reference { .. } => None,
         }
     }
-    /// Under which name, in which directory, an inode is.
+    /// The directory and name of an inode.
     #[must_use]
     pub fn place(&self, ino: Ino) -> Option<(Ino, &Name)> {
         let node = self.node(*self.by_ino.get(&ino)?);
         Some((node.dir, &node.name))
     }
 
-    /// What a fragment's head says, if it is here.
+    /// A fragment's head, if it is in memory.
     #[must_use]
     pub fn head(&self, dir: Ino, frag: Frag) -> Option<&Head> {
         Some(&self.dirs.get(&dir)?.get(&frag)?.head)
     }
-    /// What is in a directory, all fragments together: of those that are not here what its entry
-    /// says stands for all.
+    /// A directory's summary over all fragments; for fragments not in memory, the copy in its entry
+    /// stands for all.
     #[must_use]
     pub fn sum(&self, dir: Ino) -> Head {
         if let Some(fragment) = self
@@ -160,8 +160,8 @@ impl Tree {
         }
     }
 
-    /// Entries of a fragment with larger hashes than `after`, in order, up to the hash that comes
-    /// with them; `None` if the next hash is not here.
+    /// Entries of a fragment with larger hashes than `after`, in order, up to the returned hash;
+    /// `None` if the next hash is not in memory.
     pub fn list(
         &self,
         dir: Ino,
@@ -176,23 +176,23 @@ impl Tree {
             known_to,
         ))
     }
-    /// The slice that a hash is in, if it is here.
+    /// The slice that contains a hash, if it is in memory.
     #[must_use]
     pub fn slice_of(&self, dir: Ino, frag: Frag, hash: u64) -> Option<SliceId> {
         let first = self.dirs.get(&dir)?.get(&frag)?.slices.of(hash)?;
         Some(SliceId { dir, frag, first })
     }
-    /// The same of a name.
+    /// The same for a name.
     #[must_use]
     pub fn slice_of_name(&self, dir: Ino, name: &Name) -> Option<SliceId> {
         self.slice_of(dir, self.frag_of(dir, name), name_hash(name))
     }
-    /// Up to which hash everything of a fragment is here, from this one on.
+    /// Up to which hash everything of a fragment is in memory, from this one on.
     #[must_use]
     pub fn known_to(&self, dir: Ino, frag: Frag, hash: u64) -> Option<u64> {
         self.dirs.get(&dir)?.get(&frag)?.slices.known_to(hash)
     }
-    /// Of a fragment, the range of hashes that is not here and has this one.
+    /// The range of hashes of a fragment that is not in memory and contains this one.
     #[must_use]
     pub fn gap(&self, dir: Ino, frag: Frag, hash: u64) -> (u64, u64) {
         let fragment = self.dirs.get(&dir).and_then(|frags| frags.get(&frag));
@@ -201,7 +201,7 @@ impl Tree {
         })
     }
 
-    /// Whether `below` is `above` or somewhere below it.
+    /// Whether `below` is `above` or below it.
     #[must_use]
     pub fn is_below(&self, below: Ino, above: Ino) -> bool {
         let mut at = below;
@@ -216,8 +216,8 @@ impl Tree {
         }
     }
 
-    /// The directory at the top of the subtree of this rank that `dir` is in: a hidden one has its
-    /// entry.
+    /// The top directory of this rank's subtree that contains `dir`: its entry is in a hidden
+    /// directory.
     #[must_use]
     pub fn top(&self, dir: Ino) -> Ino {
         let mut at = dir;
@@ -231,8 +231,8 @@ impl Tree {
     pub fn upwards(&self, ino: Ino) -> impl Iterator<Item = Ino> {
         std::iter::successors(Some(ino), |ino| self.place(*ino).map(|(dir, _)| dir))
     }
-    /// The directories from `dir` upwards, each with the fragment that the one before it is in,
-    /// from `dir`'s parent on to [`Ino::TOP`].
+    /// The directories from `dir` upwards, each with the fragment that contains the previous one,
+    /// from `dir`'s parent to [`Ino::TOP`].
     pub fn ancestors(&self, dir: Ino) -> impl Iterator<Item = (Ino, Frag)> {
         let mut at = dir;
         std::iter::from_fn(move || {
@@ -242,18 +242,18 @@ impl Tree {
         })
     }
 
-    /// A fragment was read: all of it is here from now on.
+    /// Adds a complete fragment.
     ///
     /// # Panics
-    /// If some of it is here already.
+    /// If some of it is already in memory.
     pub fn load(&mut self, dir: Ino, frag: Frag, head: Head, entries: Vec<(Name, Entry)>) {
         self.load_slice(dir, frag, head, (frag.first(), frag.last()), entries, 0);
     }
-    /// Some of a fragment was read: all with hashes in that range, which is used in this turn. Its
-    /// head is what it is in memory, if it is.
+    /// Adds a part of a fragment: all entries with hashes in that range, used in this turn. Its
+    /// head in memory is kept, if there is one.
     ///
     /// # Panics
-    /// If some of that is here already.
+    /// If some of it is already in memory.
     pub fn load_slice(
         &mut self,
         dir: Ino,
@@ -279,10 +279,10 @@ impl Tree {
         }
     }
 
-    /// Makes a change. Made twice it changes nothing the second time.
+    /// Applies a change. Applying it twice has no further effect.
     ///
     /// # Panics
-    /// If the fragment is not here.
+    /// If the fragment is not in memory.
     pub fn apply(&mut self, change: Change) {
         match change {
             Change::Set {
@@ -304,7 +304,7 @@ impl Tree {
         }
     }
 
-    /// Where this hash is in a directory, something is used in this turn.
+    /// Marks the slice of this hash in a directory as used in this turn.
     pub fn touch(&mut self, dir: Ino, hash: u64, turn: u64) {
         let frag = self.frag_at(dir, hash);
         if let Some(fragment) = self
@@ -315,7 +315,7 @@ impl Tree {
             fragment.slices.touch(hash, turn);
         }
     }
-    /// Slices that are here, each with its last hash and the turn in which it was used last.
+    /// Slices in memory, each with its last hash and the turn of its last use.
     pub fn slices(&self) -> impl Iterator<Item = (SliceId, u64, u64)> {
         let frags = self
             .dirs
@@ -327,7 +327,7 @@ impl Tree {
                 .map(move |((first, last), used)| (SliceId { dir, frag, first }, last, used))
         })
     }
-    /// How many slices of a fragment are here.
+    /// Number of slices of a fragment in memory.
     #[must_use]
     pub fn slices_of(&self, dir: Ino, frag: Frag) -> usize {
         self.dirs
@@ -335,7 +335,7 @@ impl Tree {
             .and_then(|frags| frags.get(&frag))
             .map_or(0, |fragment| fragment.slices.len())
     }
-    /// Where the entries of directories are that are here: they have to stay as long as those.
+    /// Places of the entries of directories in memory: they have to stay as long as those.
     #[must_use]
     pub fn slices_above(&self) -> BTreeSet<SliceId> {
         let above = |dir: &Ino| {
@@ -344,7 +344,7 @@ impl Tree {
         };
         self.dirs.keys().filter_map(above).collect()
     }
-    /// Forgets a slice: it is in its object. With the last one its fragment goes.
+    /// Evicts a slice, which is in its object. The last slice takes its fragment along.
     pub fn evict(&mut self, slice: SliceId) {
         let SliceId { dir, frag, first } = slice;
         let Some(frags) = self.dirs.get_mut(&dir) else {
@@ -366,7 +366,8 @@ impl Tree {
             self.free.push(id);
         }
     }
-    /// Writes into a directory's entry what is in it; where that is, if it was something else.
+    /// Updates the copy of a directory's head in its entry; returns the entry's place if it
+    /// changed.
     pub fn copy_head(&mut self, dir: Ino) -> Option<(Ino, Frag, Name)> {
         let sum = self.sum(dir);
         let id = *self.by_ino.get(&dir)?;
@@ -432,15 +433,15 @@ impl Tree {
         self.free.push(id);
     }
 
-    /// An inode can now be found by its number.
+    /// Makes an inode findable by its number.
     fn note(&mut self, id: NodeId) {
         if let Entry::Inode { inode, .. } = &self.node(id).entry {
             let ino = inode.ino;
             self.by_ino.insert(ino, id);
         }
     }
-    /// No more, unless it is found somewhere else already: a rename sets the new entry first, or
-    /// removes the old one.
+    /// The opposite, unless it is already found elsewhere: a rename sets the new entry first, or
+    /// removes the old one first.
     fn forget(&mut self, id: NodeId) {
         let ino = self.node(id).entry.ino();
         if self.by_ino.get(&ino) == Some(&id) {
@@ -453,12 +454,12 @@ impl Tree {
             .expect("nodes that are named are there")
     }
 
-    /// Entries that are here.
+    /// Number of entries in memory.
     #[must_use]
     pub fn len(&self) -> usize {
         self.nodes.len() - self.free.len()
     }
-    /// Whether nothing is here.
+    /// Whether nothing is in memory.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

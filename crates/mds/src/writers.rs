@@ -1,17 +1,17 @@
-//! Which client has which file open for writing: what the journal knows of it (CEPH-03, -23).
+//! Which client has which file open for writing, as recorded in the journal (CEPH-03, -23).
 //!
 //! ```text
 //!  first open for writing ─▶ Writer here ──┐
-//!  it says that it has written ─▶ wrote ───┼─▶ journal ─▶ the rank's next holder
+//!  it reports that it has written ─▶ wrote ┼─▶ journal ─▶ the rank's next holder
 //!  last such close ─▶ Writer gone ─────────┘
 //! ```
-//! What a client has written and not told of lies within [`Layout::reach`] of what the server
+//! Data that a client has written and not reported is within [`Layout::reach`] of what the server
 //! knows. If the client dies, and the server too, the next holder of the rank finds here where to
-//! look for it (`mds/probing.rs`): so a client may call a file synchronized when its data is in
-//! objects.
+//! look for it (`mds/probing.rs`): so a client may report a file as synchronized when its data is
+//! in objects.
 //!
-//! Invariants: what is in the journal is in the table, and what the journal does not know as gone
-//! is named in its head; a file's place is where its inode is now.
+//! Invariants: what is in the journal is in the table, and what is not recorded as gone in the
+//! journal is in its head; a file's place is where its inode is now.
 //!
 //! [`Layout::reach`]: nacre_wire::fs::Layout::reach
 
@@ -23,20 +23,20 @@ use nacre_wire::msg::fs::FsPlace;
 use nacre_wire::wire_fields;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A client opened a file for writing, has written it, or has closed it: in the journal.
+/// A journal record: a client opened a file for writing, has written it, or has closed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Writer {
-    /// Who.
+    /// The client.
     pub client: ClientId,
-    /// Which file.
+    /// The file.
     pub ino: Ino,
-    /// Where its inode is, if that is known.
+    /// The place of its inode, if known.
     pub place: Option<FsPlace>,
-    /// It has said that it has written it, and writes it later, alone: what it has in objects
-    /// counts, told or not. Else all that it has synchronized is told, and what is not told of
-    /// an append is half of it.
+    /// It has reported that it has written, with delayed writes, alone: what is in objects counts,
+    /// reported or not. Otherwise everything that it has synchronized is reported, and an
+    /// unreported part of an append is an incomplete record.
     pub wrote: bool,
-    /// It has it open from here on; else no more.
+    /// Whether it has the file open; otherwise it no longer has.
     pub here: bool,
 }
 wire_fields!(Writer {
@@ -51,7 +51,7 @@ wire_fields!(Writer {
 struct Known {
     place: Option<(Ino, Name)>,
     wrote: bool,
-    /// The batch that says that it is open, and the last one that says something of it.
+    /// The batch that records the opening, and the last one with a record.
     batch: u64,
     last: u64,
 }
@@ -61,12 +61,12 @@ struct Known {
 pub struct Writers {
     files: BTreeMap<Ino, BTreeMap<ClientId, Known>>,
     clients: BTreeMap<ClientId, BTreeSet<Ino>>,
-    /// Those of which a batch that is not safe yet says that they are no more.
+    /// Closed ones whose record is in a batch that is not safe yet.
     leaving: Vec<(u64, Writer)>,
 }
 
 impl Writers {
-    /// Whether a client is known to have a file open for writing.
+    /// Whether a client is recorded as having a file open for writing.
     #[must_use]
     pub fn has(&self, client: ClientId, ino: Ino) -> bool {
         self.known(client, ino).is_some()
@@ -74,12 +74,12 @@ impl Writers {
     fn known(&self, client: ClientId, ino: Ino) -> Option<&Known> {
         self.files.get(&ino)?.get(&client)
     }
-    /// Whether some client has a file open so.
+    /// Whether any client has a file open for writing.
     #[must_use]
     pub fn is_written(&self, ino: Ino) -> bool {
         self.files.contains_key(&ino)
     }
-    /// Which clients have it open so.
+    /// The clients that have it open for writing.
     pub fn who(&self, ino: Ino) -> impl Iterator<Item = ClientId> {
         self.files
             .get(&ino)
@@ -87,12 +87,12 @@ impl Writers {
             .flat_map(BTreeMap::keys)
             .copied()
     }
-    /// The batch that says so.
+    /// The batch that records that.
     #[must_use]
     pub fn batch(&self, client: ClientId, ino: Ino) -> Option<u64> {
         Some(self.known(client, ino)?.batch)
     }
-    /// What a client has open so.
+    /// The files that a client has open for writing.
     #[must_use]
     pub fn of(&self, client: ClientId) -> Vec<Ino> {
         self.clients
@@ -102,12 +102,12 @@ impl Writers {
             .copied()
             .collect()
     }
-    /// All that is known of one.
+    /// The record of one file.
     #[must_use]
     pub fn get(&self, client: ClientId, ino: Ino) -> Option<Writer> {
         Some(record(client, ino, self.known(client, ino)?, true))
     }
-    /// Where the inode of a file is that some client has open so.
+    /// The place of a file that a client has open for writing.
     #[must_use]
     pub fn place(&self, ino: Ino) -> Option<&(Ino, Name)> {
         self.files
@@ -116,8 +116,8 @@ impl Writers {
             .find_map(|known| known.place.as_ref())
     }
 
-    /// What a batch that is read says: who came and went has nothing open from there on, and
-    /// changes say where files are by its end.
+    /// Takes over the records of a batch: clients that came or left have nothing open from there
+    /// on, and changes contain the places of files at its end.
     pub fn read(&mut self, batch: &Batch) {
         for known in &batch.clients {
             for ino in self.of(known.client) {
@@ -130,7 +130,7 @@ impl Writers {
             .for_each(|writer| self.apply(writer.clone(), batch.sequence));
         batch.changes.iter().for_each(|change| self.see(change));
     }
-    /// One of them, or of the journal's head.
+    /// Takes over one record of a batch or of the journal's head.
     pub fn apply(&mut self, writer: Writer, batch: u64) {
         let Writer {
             client,
@@ -155,7 +155,7 @@ impl Writers {
             self.remove(client, ino);
         }
     }
-    /// A client has opened a file for writing that it had not: what this batch is to say.
+    /// A client has newly opened a file for writing; returns the record for this batch.
     pub fn open(
         &mut self,
         client: ClientId,
@@ -177,8 +177,8 @@ impl Writers {
         self.apply(writer.clone(), batch);
         writer
     }
-    /// It says that it has written, and writes later, or does that no more: what this batch is to
-    /// say, if that is new, and since which one it has been open.
+    /// It reports that it has written with delayed writes, or that those have ended; returns the
+    /// record for this batch, if that is new, and the batch of the opening.
     pub fn wrote(
         &mut self,
         client: ClientId,
@@ -193,21 +193,22 @@ impl Writers {
             (record(client, ino, known, true), known.batch)
         })
     }
-    /// The last batch that says something of it.
+    /// The last batch with a record of it.
     #[must_use]
     pub fn last(&self, client: ClientId, ino: Ino) -> Option<u64> {
         Some(self.known(client, ino)?.last)
     }
-    /// It has it open for writing no more: what this batch is to say, and since which one it was.
+    /// It no longer has it open for writing; returns the record for this batch, and the batch of
+    /// the opening.
     pub fn close(&mut self, client: ClientId, ino: Ino, batch: u64) -> Option<(Writer, u64)> {
         let known = self.leave(client, ino, batch)?;
         Some((record(client, ino, &known, false), known.batch))
     }
-    /// Clients that have something open so.
+    /// Clients with files open for writing.
     pub fn clients(&self) -> impl Iterator<Item = ClientId> {
         self.clients.keys().copied()
     }
-    /// A client's session ends with this batch: nothing it has open counts any more.
+    /// A client's session ends with this batch: none of its open files counts any more.
     pub fn end(&mut self, client: ClientId, batch: u64) {
         for ino in self.of(client) {
             self.leave(client, ino, batch);
@@ -236,7 +237,7 @@ impl Writers {
         Some(known)
     }
 
-    /// A change was made, or read: it may say where a file's inode is now.
+    /// Examines a change that was made or read: it may contain a file's new place.
     pub fn see(&mut self, change: &Change) {
         if let Change::Set {
             dir,
@@ -250,11 +251,11 @@ impl Writers {
                 .for_each(|known| known.place = Some((*dir, name.clone())));
         }
     }
-    /// All batches below are safe.
+    /// All lower batches are safe.
     pub fn on_safe(&mut self, safe: u64) {
         self.leaving.retain(|(batch, _)| *batch >= safe);
     }
-    /// What the journal's head is to say.
+    /// The records for the journal's head.
     #[must_use]
     pub fn all(&self) -> Vec<Writer> {
         let here = self.files.iter().flat_map(|(ino, all)| {
@@ -262,7 +263,7 @@ impl Writers {
                 .map(|(client, known)| record(*client, *ino, known, true))
         });
         let leaving = self.leaving.iter().map(|(_, writer)| writer.clone());
-        // One that was closed and opened again is as it is now.
+        // A file that was closed and reopened has its current record.
         leaving.chain(here).collect()
     }
 }
@@ -314,7 +315,7 @@ mod tests {
         writers
     }
 
-    /// A file that was renamed while it is open is looked for where it is now.
+    /// A file that was renamed while open is looked for at its new place.
     #[test]
     fn a_file_is_where_the_last_change_put_it() {
         let mut writers = opened(1);
@@ -323,7 +324,7 @@ mod tests {
         assert_eq!(writers.all()[0].place, Some(place("b")));
     }
 
-    /// What a batch that may still be lost says is no more is in the journal's head yet.
+    /// A closed file whose record may still be lost stays in the journal's head.
     #[test]
     fn what_is_closed_is_named_until_that_is_safe() {
         let mut writers = opened(1);
@@ -338,7 +339,7 @@ mod tests {
         let mut writers = opened(1);
         writers.end(CLIENT, 5);
         assert_eq!((writers.of(CLIENT).len(), writers.all().len()), (0, 1));
-        // One that the journal has never had is not named.
+        // One that was never in the journal is not included.
         let mut writers = opened(5);
         writers.close(CLIENT, INO, 5);
         assert!(writers.all().is_empty());

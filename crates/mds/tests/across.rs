@@ -1,9 +1,9 @@
-//! Several ranks that share a tree: changes of names of several of them, while they die and their
-//! words are lost.
+//! Several ranks that share a tree: name changes across them, while they die and their messages are
+//! lost.
 //!
 //! One client works in a directory of its own that has subtrees of all ranks, and is compared with
-//! a model of POSIX; two others work against each other in a second one. At the end every file has
-//! as many names as it says.
+//! a POSIX model; two others work against each other in a second one. At the end every file has as
+//! many names as its link count says.
 
 use crate::checking::{check_ranks, repair_ranks, shown};
 use crate::objects::{Objects, config, small};
@@ -49,7 +49,7 @@ struct World {
     crash_one_in: usize,
     lossy: bool,
     crashes: u32,
-    /// What was said between ranks.
+    /// Messages between ranks.
     words: u64,
 }
 
@@ -121,7 +121,7 @@ impl World {
             let n = self.dice.below(4);
             self.stores[rank].work(n);
             for client in &mut self.clients {
-                // Sent again, in case it was not live, or its predecessor had it.
+                // Resent, in case the server was not live, or its predecessor had it.
                 if !client.welcome[rank] && self.ranks[rank].is_live() {
                     self.ranks[rank].on_session(client.id, Instance(1), (false, 0), &[]);
                 }
@@ -140,7 +140,7 @@ impl World {
         self.clients
             .iter_mut()
             .for_each(|client| client.welcome[rank] = false);
-        // Connections break: nothing that was on its way arrives.
+        // Connections break: nothing in flight arrives.
         self.bus
             .retain(|(from, to, ..)| *from != rank && *to != rank);
     }
@@ -240,7 +240,7 @@ impl World {
             safe: false,
         });
     }
-    /// What a client was answered, if that is safe.
+    /// A client's answer, if it is safe.
     fn take(&mut self, client: usize) -> Option<FsAnswer> {
         let pending = self.clients[client]
             .pending
@@ -263,7 +263,7 @@ impl World {
             other => panic!("{other:?}"),
         }
     }
-    /// A directory with one of each rank in it.
+    /// A directory with one subdirectory of each rank.
     fn playground(&mut self, name: &str) -> Vec<Ino> {
         let top = self.made(0, make_call(Ino::ROOT, name, FileKind::Directory {}, 0o755));
         let mut dirs = vec![top];
@@ -280,7 +280,7 @@ impl World {
         dirs
     }
 
-    /// All that is below a directory: path, number, kind, links.
+    /// Everything below a directory: path, number, kind, links.
     fn dump(&mut self, dir: Ino, path: &str, into: &mut Vec<(String, Ino, bool, u32)>) {
         let (mut after, mut here) = (0, Vec::new());
         loop {
@@ -334,7 +334,7 @@ impl World {
         }
         panic!("never idle: {:?}", self.ranks);
     }
-    /// After healing: each file has as many names as it says, and none is forgotten.
+    /// After healing: each file has as many names as its link count says, and none is missing.
     fn check(&mut self) -> Vec<(String, Ino, bool, u32)> {
         let mut all = Vec::new();
         self.dump(Ino::ROOT, "", &mut all);
@@ -429,7 +429,7 @@ impl Step {
     }
 }
 
-/// The client that is compared with a model, and where it is.
+/// The client that is compared with a model, and its place.
 struct Modelled {
     model: Model,
     inos: Vec<Ino>,
@@ -458,7 +458,7 @@ impl Modelled {
             _ => Step::Rename(dir, n, to, m),
         }
     }
-    /// Where the file is that a step names by number, if that is known to its rank.
+    /// The place of the file that a step names by number, if its rank knows it.
     fn place(&self, step: Step) -> Option<FsPlace> {
         let Step::Link(id, ..) = step else {
             return None;
@@ -497,7 +497,7 @@ impl Modelled {
             }
             self.renames_across += u32::from(across && failed.is_none());
         }
-        // Where there are two reasons, either may be told.
+        // If there are two reasons, either may be returned.
         assert_eq!(
             failed.is_some(),
             expected.is_err(),
@@ -597,7 +597,7 @@ fn begin(seed: u64, steps: usize, crash_one_in: usize, base: &MdsConfig) -> (Wor
     (world, modelled)
 }
 
-/// The same to its end: all is answered, and what is left is right.
+/// The same to its end: everything is answered, and the final state is correct.
 fn history(seed: u64, steps: usize, crash_one_in: usize, base: &MdsConfig) -> (World, u32) {
     let (mut world, mut modelled) = begin(seed, steps, crash_one_in, base);
     (world.crash_one_in, world.lossy) = (usize::MAX, false);
@@ -663,7 +663,7 @@ fn what_was_answered_survives_the_death_of_each_rank() {
     );
 }
 
-/// All servers die at once: what is in objects is right, or a change is decided and known to be
+/// All servers die at once: the objects are consistent, or a change is decided and known to be
 /// unfinished.
 #[test]
 fn what_is_left_of_all_ranks_is_right_or_known_to_be_unfinished() {
@@ -694,7 +694,7 @@ fn what_is_left_of_all_ranks_is_right_or_known_to_be_unfinished() {
     assert!(unfinished > 3, "{unfinished}");
 }
 
-/// Damage that only several ranks can have.
+/// Damage that only file systems with several ranks can have.
 #[test]
 fn what_leads_to_no_rank_is_found_and_repaired() {
     let (world, _) = history(0, 2_000, usize::MAX, &small(0));
@@ -719,7 +719,7 @@ fn what_leads_to_no_rank_is_found_and_repaired() {
             .map(|fault| fault.kind)
             .collect()
     };
-    // A directory of another rank without a name: with all that is in it, it gets one.
+    // A directory of another rank without a name: it gets one, with everything in it.
     let mut memory = healthy.clone();
     let gone = memory
         .all
@@ -740,7 +740,7 @@ fn what_leads_to_no_rank_is_found_and_repaired() {
         "it stays with its rank"
     );
     assert!(memory.all.contains_key(&object(gone)));
-    // An inode in a directory of another rank: its server would say that there is no such thing.
+    // An inode in a directory of another rank: its server would report that it does not exist.
     let mut memory = healthy.clone();
     let home = memory
         .all
@@ -766,8 +766,8 @@ fn what_leads_to_no_rank_is_found_and_repaired() {
     );
 }
 
-/// A rank has no server. A name that a request holds which waits for that rank is free again after
-/// some seconds, and the request goes on when there is a server.
+/// A rank has no server. A name locked by a request that waits for that rank is free again after
+/// some seconds, and the request continues when there is a server.
 #[test]
 fn a_rank_without_a_server_holds_up_no_other_names_for_long() {
     let mut world = World::new(1, 2, 2, &config());

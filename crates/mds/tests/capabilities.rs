@@ -1,4 +1,4 @@
-//! What two clients may do with a file's data, as the server tells them.
+//! The capabilities of two clients for a file's data, as the server grants them.
 
 use crate::rig::{and_open, make_call};
 use crate::sharing::{ANNA, BERT, Two};
@@ -59,8 +59,8 @@ impl Two {
     }
 }
 
-/// What a client has not written is shown to who looks, and to no later holder: it would be lost
-/// with that client, and the file would have zeros that no one wrote.
+/// Data that a client has not written is visible to clients that look, but not to a later holder:
+/// it would be lost with that client, and the file would have zeros that no client wrote.
 #[test]
 fn who_looks_is_told_of_what_is_not_written_and_the_journal_is_not() {
     let mut two = Two::new();
@@ -122,7 +122,7 @@ fn who_opens_it_too_may_do_something_when_the_other_one_has_written() {
         number: 0,
     };
     assert_eq!(two.told(BERT), [granted]);
-    // Who only reads is not in its own way.
+    // A client that only reads does not block itself.
     two.ask(
         ANNA,
         4,
@@ -143,9 +143,9 @@ fn who_opens_it_too_may_do_something_when_the_other_one_has_written() {
     );
 }
 
-/// A mount died with unwritten data. A program on another one looked its file up, and with that
-/// held up all that made files in that directory there, for 10 s: kernels look up and make names
-/// under one lock. How large it is they ask for by themselves.
+/// A mount died with unwritten data. A program on another one looked its file up, and thereby
+/// blocked every creation of files in that directory there for 10 s: kernels look up and create
+/// names under one lock. They ask for the file's size separately.
 #[test]
 fn a_name_is_looked_up_without_its_writer() {
     let mut two = Two::new();
@@ -170,8 +170,8 @@ fn a_name_is_looked_up_without_its_writer() {
     assert!(!is_kept, "it may be larger");
 }
 
-/// `statlite`: a writer that does not answer held up each look at its file for 10 s. Who looks so
-/// is shown what that one has said before, and may not keep it.
+/// `statlite`: a writer that does not answer used to delay each look at its file by 10 s. Such a
+/// look gets the writer's last report, and may not cache it.
 #[test]
 fn who_wants_no_exact_size_is_told_without_its_writer() {
     let mut two = Two::new();
@@ -216,7 +216,7 @@ fn who_wants_no_exact_size_is_told_without_its_writer() {
     assert_eq!(lite(&mut two, 4), 888);
 }
 
-/// What another one writes while a file is cut off would be removed with it.
+/// What another client writes while a file is truncated would be removed with it.
 #[test]
 fn a_file_is_cut_off_while_others_do_nothing_with_it() {
     let mut two = Two::new();
@@ -245,8 +245,8 @@ fn a_file_is_cut_off_while_others_do_nothing_with_it() {
     );
 }
 
-/// Its writer may have answered a `chmod` of its own that is still on its way: that came first. Who
-/// only reads it keeps what it has.
+/// Its writer may have answered a `chmod` of its own that is still in flight: that came first. A
+/// client that only reads keeps its capability.
 #[test]
 fn a_file_is_another_owners_when_its_writer_has_said_what_it_foretold() {
     let mut two = Two::new();
@@ -314,7 +314,7 @@ fn a_file_is_another_owners_when_its_writer_has_said_what_it_foretold() {
     );
 }
 
-/// Two who would be alone wait for each other's end, not for each other.
+/// Two clients that want exclusion wait for each other's end, not for each other.
 #[test]
 fn one_at_a_time_has_a_file_alone() {
     let mut two = Two::new();
@@ -337,7 +337,7 @@ fn one_at_a_time_has_a_file_alone() {
     two.ask(BERT, 2, FsCall::Alone { ino, ends: false });
     all_comply(&mut two);
     assert!(two.inode(ANNA, 2).is_some() && two.inode(BERT, 2).is_none());
-    // Its own client may cut it off: that waited for an end that waited for that.
+    // Its own client may truncate it: that used to wait for an end that waited for it.
     let changes = FsChanges {
         size: Some(0),
         ..FsChanges::default()
@@ -351,7 +351,7 @@ fn one_at_a_time_has_a_file_alone() {
 }
 
 /// A client that had a file alone died. It had not been asked for anything, so it owed nothing, and
-/// all who appended to that file waited as long as its connection seemed to be there. (Simulated.)
+/// all that appended to that file waited as long as its connection seemed to exist. (Simulated.)
 #[test]
 fn one_that_has_a_file_alone_and_is_not_heard_of_is_evicted() {
     for others in [false, true] {
@@ -389,9 +389,9 @@ fn one_that_has_a_file_alone_and_is_not_heard_of_is_evicted() {
     }
 }
 
-/// A close was answered, and lost with the server. Its client named what it has open after it, and
-/// sent it again: the next holder counted it twice, and gave the file to another one while it was
-/// still being written.
+/// A close was answered, and lost with the server. Its client reported its open files without it,
+/// and resent it: the next holder counted it twice, and gave the file to another client while it
+/// was still being written.
 #[test]
 fn a_close_that_is_done_again_was_named_before() {
     let mut two = Two::new();
@@ -442,8 +442,8 @@ fn a_close_that_is_done_again_was_named_before() {
     assert_eq!(two.told(ANNA).len(), 1, "it may have written");
 }
 
-/// A client had appended to a file and given it back, and its server died before it heard how large
-/// the file was. The next one let another client append before it heard: over what was there.
+/// A client had appended to a file and given the capability back, and its server died before it
+/// knew the file's size. The next one let another client append before it knew: over existing data.
 #[test]
 fn what_a_client_tells_again_comes_before_what_others_want() {
     let mut two = Two::new();

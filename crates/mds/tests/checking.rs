@@ -1,5 +1,5 @@
-//! `fs check`: histories leave nothing to be found; each kind of damage is found, and repaired
-//! without anything else being changed.
+//! `fs check`: histories leave no faults; each kind of damage is found, and repaired without
+//! changing anything else.
 
 use crate::crash::World;
 use crate::objects::{Objects, config, small};
@@ -43,7 +43,7 @@ fn check_config() -> CheckConfig {
     }
 }
 
-/// Runs a check, with several operations in flight that end out of order. What is `unreadable`
+/// Runs a check, with several operations in flight that end out of order. Reading `unreadable`
 /// fails.
 fn drive(memory: &Memory, mut check: Check, unreadable: &str) -> Report {
     let mut memory = memory.clone();
@@ -79,7 +79,7 @@ fn drive(memory: &Memory, mut check: Check, unreadable: &str) -> Report {
         }
     }
 }
-/// What is wrong with a file system of so many ranks.
+/// The faults of a file system with this many ranks.
 pub fn check_ranks(memory: &Memory, ranks: u16) -> Report {
     drive(
         memory,
@@ -110,7 +110,7 @@ pub fn shown(report: &Report) -> Vec<String> {
         .collect()
 }
 
-/// Repairs until there is nothing that a repair can do; what is left.
+/// Repairs until a repair can do nothing more; returns what is left.
 pub fn repair(memory: &mut Memory) -> Report {
     repair_with(memory, &check_config())
 }
@@ -131,7 +131,7 @@ fn repair_with(memory: &mut Memory, config: &CheckConfig) -> Report {
     panic!("it goes on for ever: {:?}", shown(&report));
 }
 
-/// After any history, with servers that died on the way, nothing is wrong with what is left.
+/// After any history, with servers that died on the way, the final state has no faults.
 #[test]
 fn histories_leave_nothing_to_be_found() {
     let (mut journaled, mut files) = (0, 0);
@@ -164,7 +164,7 @@ fn a_server_that_died_leaves_nothing_to_be_found() {
         world.run_unfinished(100 + seed as usize * 7);
         world.objects.crash(seed as usize % 9);
         let report = check(&world.objects.memory);
-        // A client has written data of a file whose size it has not told.
+        // A client has written data of a file whose size it has not reported.
         let faults: Vec<String> = shown(&report)
             .into_iter()
             .filter(|fault| !fault.starts_with("data-"))
@@ -173,7 +173,7 @@ fn a_server_that_died_leaves_nothing_to_be_found() {
     }
 }
 
-/// A namespace with something of everything, all of it written to directories.
+/// A namespace with every feature, all of it written to directories.
 struct Site {
     memory: Memory,
     inos: BTreeMap<&'static str, Ino>,
@@ -297,7 +297,7 @@ impl Site {
             name: Name::from("other"),
         });
         served.settle();
-        // The next holder has nothing in its journal but that it is there.
+        // The next holder's journal records only the holder itself.
         let mut served = Served::open(served.objects);
         served.settle();
         Self {
@@ -372,7 +372,7 @@ fn data_key(ino: Ino, number: u64) -> (PoolId, ObjectId) {
     key(DATA, &data_name(ino, number))
 }
 
-/// All paths, with what is behind them; as programs see it.
+/// All paths with their contents, as programs see them.
 fn paths(memory: &Memory) -> BTreeMap<String, String> {
     fn walk(
         memory: &Memory,
@@ -433,7 +433,7 @@ fn paths(memory: &Memory) -> BTreeMap<String, String> {
     walk(memory, Ino::ROOT, "", 0, &mut all);
     all
 }
-/// What is gone (`-`), new (`+`) or otherwise (`~`).
+/// What is removed (`-`), new (`+`) or different (`~`).
 fn differences(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> Vec<String> {
     let all: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let of = |path: &&String| match (before.get(*path), after.get(*path)) {
@@ -446,12 +446,12 @@ fn differences(before: &BTreeMap<String, String>, after: &BTreeMap<String, Strin
 }
 
 type Plant = fn(&mut Site);
-/// A kind of damage: how it comes, all that is found, and what is different after the repair.
+/// A kind of damage: how to cause it, all findings, and what differs after the repair.
 struct Damage {
     what: &'static str,
     plant: Plant,
     found: &'static [Kind],
-    /// `NUMBER` stands for that of the second.
+    /// `NUMBER` stands for the number of the second.
     after: (&'static [&'static str], &'static str),
 }
 
@@ -844,8 +844,8 @@ const ALL: &[Damage] = &[
     ),
 ];
 
-/// Each kind of damage is found, all of it and nothing else; it is repaired; and nothing else has
-/// changed.
+/// Each kind of damage is found, completely and without other findings; it is repaired; and nothing
+/// else changes.
 #[test]
 fn every_kind_of_damage_is_found_and_repaired() {
     let site = Site::new();
@@ -858,7 +858,7 @@ fn every_kind_of_damage_is_found_and_repaired() {
     );
     let mut seen: BTreeSet<Kind> =
         BTreeSet::from([Kind::Unreadable, Kind::Fragment, Kind::Unknown]);
-    // Of several ranks: `across.rs`.
+    // With several ranks: `across.rs`.
     seen.extend([Kind::Unfinished, Kind::OtherRank]);
     let mut wrong = Vec::new();
     for Damage {
@@ -918,7 +918,7 @@ fn every_kind_of_damage_is_found_and_repaired() {
         if differs != expected {
             wrong.push(format!("{what}: changed {differs:?}, and not {expected:?}"));
         }
-        // A server takes it, and everything can be read.
+        // A server takes it over, and everything can be read.
         let mut objects = Objects::new();
         objects.memory = site.memory.clone();
         let mut served = Served::open(objects);
@@ -937,8 +937,7 @@ fn every_kind_of_damage_is_found_and_repaired() {
     );
 }
 
-/// What is in a directory that cannot be read is not taken for lost, and nothing is repaired
-/// meanwhile.
+/// What is in an unreadable directory is not taken for lost, and nothing is repaired meanwhile.
 #[test]
 fn what_cannot_be_read_is_not_lost() {
     let site = Site::new();
@@ -949,7 +948,7 @@ fn what_cannot_be_read_is_not_lost() {
     assert!(report.plan().is_none() && report.why_not().is_some());
 }
 
-/// What this program does not know it names, and leaves alone.
+/// Objects unknown to this program are reported and left alone.
 #[test]
 fn what_is_not_known_is_named_and_left_alone() {
     let mut site = Site::new();
@@ -972,7 +971,7 @@ fn what_is_not_known_is_named_and_left_alone() {
     assert!(report.plan().is_none() && report.why_not().is_some());
 }
 
-/// A repair that is cut off anywhere is finished by the next one.
+/// A repair that is interrupted anywhere is finished by the next one.
 #[test]
 fn a_repair_that_was_cut_off_is_finished_by_the_next() {
     for Damage { what, plant, .. } in ALL {
@@ -1014,8 +1013,8 @@ fn a_repair_that_was_cut_off_is_finished_by_the_next() {
     }
 }
 
-/// The metadata pool is lost: what has data comes back, under its name where its first object says
-/// it.
+/// The metadata pool is lost: files with data come back, under their names where their first
+/// objects contain them.
 #[test]
 fn a_lost_namespace_is_made_again_from_data() {
     let mut site = Site::new();
@@ -1065,7 +1064,7 @@ fn a_lost_namespace_is_made_again_from_data() {
     assert!(served.mds.is_live());
 }
 
-/// Directories' objects are there, and the entry of one is not: it comes back to where its object
+/// Directories' objects exist, but the entry of one is missing: it comes back to where its object
 /// says that it was.
 #[test]
 fn a_rebuild_puts_directories_back() {
@@ -1087,7 +1086,7 @@ fn a_rebuild_puts_directories_back() {
         ["~/dir"],
         "its mode is lost"
     );
-    // Another one has its name by now.
+    // Its name has been taken by another one.
     let mut lost = Site {
         memory: site.memory.clone(),
         inos: site.inos.clone(),
@@ -1102,14 +1101,14 @@ fn a_rebuild_puts_directories_back() {
     assert!(paths(&lost.memory).contains_key(&there));
 }
 
-/// A client that asks for it is answered when directories have what it did before.
+/// A client that requests it is answered when directories contain its earlier changes.
 #[test]
 fn a_flush_is_answered_when_everything_is_written() {
     let mut objects = Objects::new();
     first_objects(&config(), Stamp(1))
         .iter()
         .for_each(|operation| objects.run(operation));
-    // Nothing is written by itself for an hour.
+    // Nothing is written automatically for an hour.
     let limits = MdsLimits {
         write_after: Duration::from_secs(3_600),
         ..MdsLimits::default()
@@ -1143,7 +1142,7 @@ fn a_flush_is_answered_when_everything_is_written() {
     }
 }
 
-/// A user who made a file system could write nothing in it: its root belonged to root.
+/// A user who created a file system could write nothing in it: its root belonged to root.
 #[test]
 fn the_root_belongs_to_who_makes_the_file_system() {
     let mut objects = Objects::new();
@@ -1165,7 +1164,7 @@ fn the_root_belongs_to_who_makes_the_file_system() {
     );
 }
 
-/// First objects are told where their files are, once.
+/// First objects get their files' places, once.
 #[test]
 fn first_objects_say_where_their_files_are() {
     let mut site = Site::new();

@@ -1,4 +1,4 @@
-//! Servers that die at any moment, and clients that send again what was not safe.
+//! Servers that die at any moment, and clients that resend what was not safe.
 
 use crate::following::Standby;
 use crate::objects::{Objects, config, small};
@@ -13,7 +13,7 @@ use nacre_wire::msg::fs::{
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// What a client does next, in words of the model.
+/// A client's next step, in terms of the model.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Make(usize, usize, Kind),
@@ -25,8 +25,8 @@ enum Step {
 }
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// A client in a directory of its own: one request after the other, each as soon as the one before
-/// it was answered.
+/// A client in a directory of its own: one request after another, each as soon as the previous one
+/// was answered.
 struct Client {
     id: ClientId,
     instance: Instance,
@@ -34,9 +34,9 @@ struct Client {
     /// By number in the model.
     inos: Vec<Ino>,
     steps: Vec<Step>,
-    /// Those that were answered and are not safe.
+    /// Requests that were answered and are not safe.
     early: BTreeMap<u64, FsRequest>,
-    /// The one that waits for its answer.
+    /// The unanswered request.
     asked: Option<(FsRequest, Option<usize>)>,
     answers: BTreeMap<u64, FsAnswer>,
     /// Files that have just grown: their data is written now.
@@ -125,7 +125,7 @@ impl Client {
         }
     }
     fn begin(&mut self, dice: &mut Dice) -> FsRequest {
-        // The first makes the directory in which all others happen.
+        // The first step creates the directory for all others.
         let step = if self.inos.is_empty() {
             None
         } else {
@@ -154,7 +154,7 @@ impl Client {
         self.asked = Some((request.clone(), step.map(|_| self.steps.len() - 1)));
         request
     }
-    /// Where the file is that a step names by number.
+    /// The place of the file that a step names by number.
     fn place(&self, step: Step) -> Option<FsPlace> {
         let (Step::Link(id, ..) | Step::Resize(id, _)) = step else {
             return None;
@@ -195,7 +195,7 @@ impl Client {
             _ => Step::Resize(any, [0, 5_000, 20_000][size % 3]),
         }
     }
-    /// Does a step in a model; what it is to be answered.
+    /// Executes a step in a model; returns the expected answer.
     fn perform(model: &mut Model, step: Step) -> Result<Option<usize>, u16> {
         match step {
             Step::Make(dir, n, kind) => model.make(dir, NAMES[n], kind).map(Some),
@@ -221,7 +221,7 @@ impl Client {
             ..
         } = reply;
         if let Some(before) = self.answers.get(&number) {
-            // What is left of data that was cut off is nothing that programs see.
+            // Programs do not see remains of truncated data.
             let seen = |answer: &FsAnswer| {
                 let mut answer = answer.clone();
                 if let FsAnswer::Node { node, .. } = &mut answer {
@@ -292,13 +292,13 @@ pub struct World {
     clients: Vec<Client>,
     dice: Dice,
     crashes: u32,
-    /// The first client dies with its server.
+    /// Whether the first client dies with its server.
     dies_too: bool,
-    /// Objects with data that clients have written.
+    /// Data objects that clients have written.
     written: u64,
     /// It follows the journal, and takes over.
     pub standby: Option<Standby>,
-    /// Takeovers of one that had something, and bytes that it had.
+    /// Takeovers by a standby that held something, and the bytes it held.
     followed: (u32, u64),
 }
 
@@ -412,13 +412,13 @@ impl World {
             .collect();
         panic!("never: {what}; {waits:?}; {:?}", self.mds);
     }
-    /// The server dies, and another one takes over. Of what it had asked of objects a part was
-    /// done.
+    /// The server dies, and another one takes over. Some of its operations on objects were
+    /// executed.
     fn crash(&mut self) {
         let n = self.dice.below(9);
         self.crash_after(n);
     }
-    /// The same, when so many of the operations under way were done.
+    /// The same, when this many of the operations in flight were executed.
     fn crash_after(&mut self, n: usize) {
         self.crashes += 1;
         self.clients[0].dead |= self.dies_too;
@@ -443,7 +443,7 @@ impl World {
                 .iter()
                 .all(|client| client.welcome || client.dead)
         });
-        // What is not safe comes again, in order, all at once.
+        // What is not safe is resent, in order, all at once.
         for client in self.clients.iter().filter(|client| !client.dead) {
             let again = |request: &FsRequest| FsRequest {
                 safe_below: client.safe_below(),
@@ -491,7 +491,7 @@ impl World {
             }
         }
     }
-    /// Without an end: things are under way.
+    /// Without waiting for the end: operations are in flight.
     pub fn run_unfinished(&mut self, steps: usize) {
         self.go(steps, 1_000_000);
     }
@@ -514,7 +514,7 @@ impl World {
         self.mds.tree().check();
     }
 
-    /// Everything below a directory, as the server says it: paths, kinds, names, sizes.
+    /// Everything below a directory, as the server shows it: paths, kinds, names, sizes.
     fn dump(&mut self, dir: Ino, path: &str, into: &mut Vec<(String, u32, u64)>) {
         let reader = ClientId(999);
         if !self.clients.iter().any(|client| client.id == reader) {
@@ -544,7 +544,7 @@ impl World {
                 },
             };
             reader.asked = Some((request.clone(), None));
-            // It asks for nothing that the model knows of.
+            // It requests nothing that the model knows of.
             reader.inos.clear();
             let id = reader.id;
             self.mds.on_request(id, request);
@@ -585,26 +585,26 @@ impl World {
 }
 
 impl World {
-    /// Asserts that all of a client's directory is as its model has it.
+    /// Asserts that a client's directory equals its model.
     fn assert_kept(&mut self, at: usize, what: &str) {
         let (mut expected, mut found) = (Vec::new(), Vec::new());
         dump_model(&self.clients[at].model, 0, "", &mut expected);
         self.dump(self.clients[at].inos[0], "", &mut found);
         assert_eq!(sorted(found), sorted(expected), "{what}, client {at}");
     }
-    /// Whether the first client, which has died with its server, has lost something.
+    /// Whether the first client, which died with its server, has lost something.
     ///
     /// # Panics
-    /// If that is more than the end of what it was told early, or half of a change.
+    /// If it lost more than the last of its early answers, or half of a change.
     fn lost(&mut self, what: &str) -> bool {
         let client = &self.clients[0];
         let Some(dir) = client.inos.first().copied() else {
             return false;
         };
-        // Number 1 made its directory, so the step with number n is the one before it in the list.
+        // Number 1 created its directory, so the step with number n has the index before it.
         let sure = (client.safe_below() as usize).saturating_sub(2);
         if client.early.contains_key(&1) {
-            // That itself was not safe.
+            // Even that was not safe.
             return true;
         }
         let mut model = Model::new();
@@ -636,7 +636,7 @@ impl World {
     }
 }
 
-/// The same of a model.
+/// The same for a model.
 fn dump_model(model: &Model, dir: usize, path: &str, into: &mut Vec<(String, u32, u64)>) {
     for (name, id) in &model.nodes[dir].entries {
         let node = &model.nodes[*id];
@@ -654,7 +654,7 @@ fn sorted<T: Ord>(mut list: Vec<T>) -> Vec<T> {
     list
 }
 
-/// Nothing that was answered is lost while its client lives, and nothing happens twice.
+/// Nothing that was answered is lost while its client is alive, and nothing is executed twice.
 #[test]
 fn a_server_that_dies_loses_nothing_that_a_client_was_told() {
     let mut crashes = 0;
@@ -667,8 +667,8 @@ fn a_server_that_dies_loses_nothing_that_a_client_was_told() {
     assert!(crashes > 200, "{crashes}");
 }
 
-/// The same where the journal is cut off all the time, and hardly anything fits into memory: what
-/// is not in one of both is read from directories' objects.
+/// The same where the journal is trimmed all the time, and hardly anything fits into memory: the
+/// rest is read from directories' objects.
 #[test]
 fn a_server_with_little_memory_and_a_short_journal_loses_nothing() {
     let (mut crashes, mut longest) = (0, 0);
@@ -692,8 +692,8 @@ fn a_server_with_little_memory_and_a_short_journal_loses_nothing() {
     );
 }
 
-/// How many histories have a crash after each of their operations: `NACRE_HISTORIES`, for more than
-/// fit into the tests.
+/// Number of histories with a crash after each of their operations: `NACRE_HISTORIES`, for more
+/// than fit into the tests.
 #[allow(
     clippy::disallowed_methods,
     reason = "how long a test runs is no one's configuration"
@@ -705,10 +705,10 @@ fn histories() -> u64 {
         .unwrap_or(12)
 }
 
-/// The moments are not drawn: each history is run again for each operation on an object that it
-/// has, and its server dies when that was done and has not heard of it; once alone, and once
-/// together with a client. One history in two has directories written and the journal cut off all
-/// the time.
+/// The moments are not random: each history is run again for each of its operations on an object,
+/// and its server dies when that was executed but not reported; once alone, and once together with
+/// a client. In one of two histories directories are written and the journal is trimmed all the
+/// time.
 #[test]
 fn a_server_that_dies_between_any_two_of_its_writes_loses_nothing() {
     const STEPS: usize = 40;
@@ -726,7 +726,7 @@ fn a_server_that_dies_between_any_two_of_its_writes_loses_nothing() {
         {
             let mut world = World::with(seed, 2, config.clone());
             (world.objects.crash_at, world.dies_too) = (Some(at), dies_too);
-            // One in two is taken over by a standby that has followed.
+            // Every second one is taken over by a standby that has followed.
             world.standby = (at % 2 == 0).then(|| Standby::new(&config, at));
             world.run(STEPS, usize::MAX);
             assert_eq!(world.crashes, 1, "seed {seed}, operation {at}");
@@ -736,7 +736,7 @@ fn a_server_that_dies_between_any_two_of_its_writes_loses_nothing() {
                 lost += u32::from(world.lost(&format!("seed {seed}, operation {at}")));
             }
             for client in usize::from(dies_too)..2 {
-                // One that had nothing to say yet has no directory.
+                // A client without any request yet has no directory.
                 if !world.clients[client].inos.is_empty() {
                     world.assert_kept(client, &format!("seed {seed}, operation {at}"));
                 }
@@ -750,8 +750,7 @@ fn a_server_that_dies_between_any_two_of_its_writes_loses_nothing() {
     );
 }
 
-/// A client that dies with its server may lose what it was told early: the end of its history, and
-/// nothing of what is safe.
+/// A client that dies with its server may lose its last early answers, but nothing that is safe.
 #[test]
 fn a_client_that_dies_with_its_server_loses_no_more_than_what_was_early() {
     let mut lost = 0;
@@ -782,7 +781,7 @@ fn a_client_that_dies_with_its_server_loses_no_more_than_what_was_early() {
     assert!(lost > 0, "nothing was ever lost: this tests nothing");
 }
 
-/// Data of a file goes with its last name, and of a truncated one what is beyond its end; also if
+/// A file's data is removed with its last name, and a truncated file's data beyond its end; also if
 /// the server dies in between.
 #[test]
 fn data_that_belongs_to_nothing_is_removed() {
@@ -796,7 +795,7 @@ fn data_that_belongs_to_nothing_is_removed() {
         config.limits.write_after = config.limits.write_after.min(Duration::from_secs(1));
         let mut world = World::with(seed, 1, config);
         world.run(300, [20, 50, 1_000][seed as usize % 3]);
-        // What is to be removed is known of a directory that a new holder has read: for its first
+        // A new holder knows what is to be removed once it has read the directory: for its first
         // round, after a second.
         for _ in 0..1_200 {
             world.turn();
@@ -830,7 +829,7 @@ fn data_that_belongs_to_nothing_is_removed() {
         }
     }
     assert!(written > 1_000, "{written}");
-    // One file by itself, cut and grown: what comes back is zeros, not what was there.
+    // A single file, truncated and extended: what comes back is zeros, not old data.
     let mut world = World::new(1, 1);
     world.run(20, 1_000_000);
     let dir = world.clients[0].inos[0];

@@ -1,4 +1,4 @@
-//! Directories that are delegated to a client: what it did there comes before all that others see.
+//! Directories delegated to a client: what it did there comes before what others see.
 
 use crate::rig::{and_open, make_call};
 use crate::sharing::{ANNA, BERT, Two};
@@ -17,7 +17,7 @@ fn lookup(dir: Ino, name: &str) -> FsCall {
         name: name.into(),
     }
 }
-/// What a client did itself is sent.
+/// Sends a change that the client made itself.
 fn foretold(two: &mut Two, number: u64, made: Ino, call: FsCall) {
     let foretold = Some(FsAgain {
         stamp: Stamp(77),
@@ -34,7 +34,8 @@ fn foretold(two: &mut Two, number: u64, made: Ino, call: FsCall) {
     two.mds.on_request(ANNA, request);
     two.turn();
 }
-/// A directory that one client has made, and was delegated, with numbers for what it makes in it.
+/// A directory that one client has created and that is delegated to it, with numbers for new
+/// inodes.
 fn delegated() -> (Two, Ino, Ino) {
     let mut two = Two::new();
     two.mds.on_delegable(ANNA, true);
@@ -58,7 +59,7 @@ fn delegated() -> (Two, Ino, Ino) {
     two.said.clear();
     (two, dir, first)
 }
-/// What a client was asked to give back: the number.
+/// The number of a recall sent to a client.
 fn asked(two: &Two, client: ClientId, dir: Ino) -> Option<u64> {
     two.said.iter().find_map(|(who, say)| match say {
         Say::Caps(caps) if *who == client => {
@@ -143,7 +144,7 @@ fn others_see_a_directory_when_its_client_has_said_what_it_did_there() {
     );
 }
 
-/// A rename that came behind it was done first, and the second name was there already.
+/// A rename sent after it was executed first, and the second name already existed.
 #[test]
 fn what_is_asked_later_is_done_later() {
     let (mut two, dir, first) = delegated();
@@ -171,8 +172,8 @@ fn what_is_asked_later_is_done_later() {
     );
 }
 
-/// Its holder died with what had been sent. Another client's request came to the next holder first,
-/// and made the name that this one's caller had been told it has.
+/// Its holder died with what had been sent. Another client's request reached the next holder first,
+/// and created the name that this client's caller had been told it has.
 #[test]
 fn a_new_holder_does_first_what_clients_did_themselves() {
     let (mut two, dir, first) = delegated();
@@ -198,10 +199,10 @@ fn a_new_holder_does_first_what_clients_did_themselves() {
     assert_eq!(failed(&two, BERT, 1), Some(17));
 }
 
-/// A client had set its file's owner itself, then made a name in a delegated directory, and asked
-/// for another owner. At the next holder names come first: the first owner waited for the name, the
-/// second one, behind it, did not any more, and the file was the first one's for good. (Simulated:
-/// seed 103 of 1864e040, with data written after 5 s.)
+/// A client had set its file's owner itself, then created a name in a delegated directory, and
+/// requested another owner. At the next holder names come first: the first owner waited for the
+/// name, the second one, sent after it, no longer did, and the file kept the first owner for good.
+/// (Simulated: seed 103 of 1864e040, with data written after 5 s.)
 #[test]
 fn an_owner_that_was_set_is_not_set_again_by_an_earlier_request() {
     let (mut two, dir, first) = delegated();
@@ -252,7 +253,7 @@ fn an_owner_that_was_set_is_not_set_again_by_an_earlier_request() {
     assert_eq!(node.inode.uid, 13);
 }
 
-/// The connection broke, and what its client had sent with it.
+/// The connection broke, and what its client had sent was lost with it.
 #[test]
 fn a_client_that_greets_again_has_what_it_had_until_it_has_caught_up() {
     let (mut two, dir, first) = delegated();
@@ -266,7 +267,7 @@ fn a_client_that_greets_again_has_what_it_had_until_it_has_caught_up() {
     assert_eq!(failed(&two, BERT, 1), Some(0));
 }
 
-/// One that stands still is evicted: it may have told its callers of what is in the way of others.
+/// A paused client is evicted: it may have told its callers something that conflicts with others.
 #[test]
 fn who_does_not_give_a_directory_back_is_evicted() {
     let (mut two, dir, _) = delegated();
@@ -291,7 +292,7 @@ fn who_does_not_give_a_directory_back_is_evicted() {
     );
 }
 
-/// What comes below a quota is counted by the server.
+/// The server counts what is added below a quota.
 #[test]
 fn a_quota_waits_until_nothing_is_delegated_and_nothing_is_below_one() {
     let (mut two, dir, first) = delegated();
@@ -334,7 +335,7 @@ fn a_quota_waits_until_nothing_is_delegated_and_nothing_is_below_one() {
     assert!(matches!(quotas[..], [FsQuota { .. }]));
 }
 
-/// In wrong hands: a number that was given to no one, or that something has.
+/// Misuse: a number that was not assigned, or that is in use.
 #[test]
 fn a_number_that_cannot_be_its_own_is_refused() {
     let (mut two, dir, first) = delegated();
@@ -355,8 +356,8 @@ fn a_number_that_cannot_be_its_own_is_refused() {
     assert_eq!(failed(&two, ANNA, 6), Some(0));
 }
 
-/// A directory was to be another rank's, and locked for that. Its client's answer that gives it
-/// back waited for the lock, and the lock for that answer.
+/// A directory was to be moved to another rank, and locked for that. Its client's answer that
+/// returns it waited for the lock, and the lock for that answer.
 #[test]
 fn what_is_delegated_is_taken_back_before_other_ranks_are_asked() {
     let (mut two, dir, _) = delegated();
@@ -379,8 +380,8 @@ fn what_is_delegated_is_taken_back_before_other_ranks_are_asked() {
     assert!(!two.mds.take_transactions().is_empty());
 }
 
-/// A client has said again how large it had made a file, for which a directory has to be returned
-/// that is delegated to another one; that one looks at the file.
+/// A client has repeated its report of a file's size, for which a directory has to be returned that
+/// is delegated to another client; that client looks at the file.
 fn told_behind_what_is_delegated() -> Two {
     let mut two = Two::new();
     two.ask(ANNA, 1, and_open(make(Ino::ROOT, "f", FileKind::File {})));
@@ -446,9 +447,9 @@ fn told_behind_what_is_delegated() -> Two {
 }
 
 /// A client had made a file larger and given it back, which the rank's last holder knew and its
-/// journal did not. At the next one another client's repeated request was delegated the directory
-/// first: so that word had to wait until it was returned, and meanwhile that client was shown the
-/// file as it had been, and read zeros. (Simulated: seed 3166 of 593a465c.)
+/// journal did not contain. At the next one, another client's repeated request was delegated the
+/// directory first: so the report had to wait until the directory was returned, and meanwhile that
+/// client was shown the old file, and read zeros. (Simulated: seed 3166 of 593a465c.)
 #[test]
 fn no_one_is_shown_a_file_before_what_was_told_of_it_is_done() {
     let mut two = told_behind_what_is_delegated();
@@ -465,7 +466,8 @@ fn no_one_is_shown_a_file_before_what_was_told_of_it_is_done() {
     assert_eq!(node.inode.size, 777);
 }
 
-/// What was told may have to wait for what only comes when the look is over: for one second.
+/// A report may have to wait for something that arrives only after the look has ended: for one
+/// second.
 #[test]
 fn what_was_told_is_not_waited_for_for_ever() {
     let mut two = told_behind_what_is_delegated();

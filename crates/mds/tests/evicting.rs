@@ -1,4 +1,4 @@
-//! Clients that were waited for long enough, on a cluster that can fence them.
+//! Clients whose timeout has expired, on a cluster that can fence them.
 
 use crate::locks::{DONE, WAITS, wanted};
 use crate::rig::{and_open, make_call};
@@ -42,7 +42,7 @@ impl Two {
             .iter()
             .any(|(who, said)| *who == ANNA && said == say)
     }
-    /// The next holder of the rank has waited for her for long enough.
+    /// ANNA's timeout expires at the next holder of the rank.
     fn take_over_without_anna(&mut self) {
         self.take_over();
         self.greet(BERT, &[], &[]);
@@ -95,7 +95,7 @@ fn what_an_evicted_client_has_is_its_own_until_it_is_fenced() {
         "{:?}",
         two.said
     );
-    // One that was not welcomed does not know that there was a session.
+    // A client that was not welcomed does not know that there was a session.
     for known in [true, false] {
         two.said.clear();
         assert_eq!(two.greets(FIRST, known), Greeted::Taken);
@@ -113,7 +113,7 @@ fn what_an_evicted_client_has_is_its_own_until_it_is_fenced() {
     );
 }
 
-/// Its next writes would make the objects again.
+/// Its next writes would recreate the objects.
 #[test]
 fn a_file_that_it_has_open_is_there_until_it_is_fenced() {
     let mut two = two();
@@ -200,7 +200,7 @@ fn a_fence_that_is_refused_or_fails_is_asked_for_again() {
     assert_eq!(two.locked(), [(BERT, 1)]);
 }
 
-/// Those who did not come in time do not know that there is another holder, and act.
+/// Clients that did not come in time do not know that there is another holder, and act.
 #[test]
 fn the_next_holder_does_nothing_new_before_those_who_did_not_come_are_fenced() {
     let mut two = two();
@@ -238,7 +238,7 @@ fn the_next_holder_does_nothing_new_before_those_who_did_not_come_are_fenced() {
     );
 }
 
-/// It was told by an OSD before this holder knew, or by a former holder.
+/// An OSD told it before this holder knew, or a former holder did.
 #[test]
 fn a_later_instance_is_welcomed_when_the_former_one_is_fenced() {
     let mut two = two();
@@ -271,7 +271,7 @@ fn a_later_instance_is_welcomed_when_the_former_one_is_fenced() {
 
 // ── what an evicted client had written ──────────────────────────────────────────────────
 
-/// What is answered to a request, however long that takes.
+/// The answer to a request, however long it takes.
 fn ends(two: &mut Two, client: ClientId, number: u64, call: FsCall) -> FsAnswer {
     two.ask(client, number, call);
     two.settle();
@@ -280,7 +280,7 @@ fn ends(two: &mut Two, client: ClientId, number: u64, call: FsCall) -> FsAnswer 
         .answer
         .clone()
 }
-/// ANNA makes a file, has it open, and has told that it has written 5 bytes of it.
+/// ANNA creates a file, has it open, and has reported that it has written 5 bytes.
 fn writing(two: &mut Two) -> Inode {
     let call = and_open(make_call(Ino::ROOT, "x", FileKind::File {}, 0o644));
     let Some(FsAnswer::Node { node, .. }) = two.answer(ANNA, 2, call) else {
@@ -303,7 +303,7 @@ fn writing(two: &mut Two) -> Inode {
     two.settle();
     inode
 }
-/// An object of a file has so many bytes.
+/// Sets the length of a file's object.
 fn write(two: &mut Two, inode: &Inode, number: u64, length: u32) {
     let name = Name::from(&*data_name(inode.ino, number));
     let object = ObjectId {
@@ -325,7 +325,7 @@ fn write(two: &mut Two, inode: &Inode, number: u64, length: u32) {
         ..Default::default()
     });
 }
-/// How large it is for BERT, and since when.
+/// The file's size for BERT, and its modification time.
 fn seen(two: &mut Two, number: u64, name: &str) -> (u64, Stamp) {
     let call = FsCall::Lookup {
         dir: Ino::ROOT,
@@ -345,7 +345,7 @@ fn what_it_had_written_is_found() {
     for (number, length) in [(0, 4096), (1, 4096), (2, 100)] {
         write(&mut two, &inode, number, length);
     }
-    // It was still writing that, and something before it. 8 objects of 4 KiB are looked at.
+    // It was still writing that, and something before it. 8 objects of 4 KiB are examined.
     write(&mut two, &inode, 4, 100);
     two.mds.evict(ANNA);
     two.settle();
@@ -366,8 +366,9 @@ fn what_it_had_written_is_found() {
     assert_eq!([0, 1, 2, 4].map(has), [true, true, true, false]);
 }
 
-/// The server dies with its client, and was not told of all: the next holder of the rank finds it,
-/// whether the journal says who writes or its head does, and where the file is by then.
+/// The server dies with its client, and was not told everything: the next holder of the rank finds
+/// it, whether the writer is recorded in the journal or in its head, and wherever the file is by
+/// then.
 #[test]
 fn what_it_had_written_is_found_by_the_next_holder() {
     for written in [false, true] {
@@ -395,9 +396,9 @@ fn what_it_had_written_is_found_by_the_next_holder() {
     }
 }
 
-/// A holder had fenced a client and cut off what lay behind a hole, and died before the session had
-/// ended. The next one took the client as it came, and told it that its file was as large as it had
-/// written it: it had synchronized that, and it was gone. (Simulated seed 535.)
+/// A holder had fenced a client and removed what was after a hole, and died before the session had
+/// ended. The next one accepted the client, which reported its file's size as written: it had
+/// synchronized that data, and it was gone. (Simulated seed 535.)
 #[test]
 fn a_client_that_was_being_evicted_is_not_taken_by_the_next_holder() {
     let mut two = two();
@@ -441,7 +442,7 @@ fn a_client_that_was_being_evicted_is_not_taken_by_the_next_holder() {
 }
 
 /// A program wrote a file, set its times, and synchronized both, as `rsync` does; then its client
-/// died. The file had the time of the eviction.
+/// died. The file got the time of the eviction.
 #[test]
 fn times_that_were_set_stay_when_the_client_is_evicted() {
     for (written_again, grows) in [(false, false), (false, true), (true, false)] {
@@ -499,7 +500,8 @@ fn times_that_were_set_stay_when_the_client_is_evicted() {
 }
 
 /// Its directory could not be read when its client was evicted. The next holder that can read it
-/// looks, and knows that what was synchronized counts, told or not: it forgot that, and cut it off.
+/// examines the file, and must know that synchronized data counts, reported or not: it forgot that,
+/// and truncated the file.
 #[test]
 fn what_it_had_written_is_found_when_its_directory_can_be_read_again() {
     let mut two = two();
@@ -527,7 +529,7 @@ fn what_it_had_written_is_found_when_its_directory_can_be_read_again() {
         "{:?}",
         two.said
     );
-    // So much that the journal begins behind all that.
+    // Enough that the journal begins after all that.
     for number in 10..90 {
         let (name, value) = ("user.much".into(), bytes::Bytes::from(vec![number; 60_000]));
         let much = FsCall::SetXattr {
@@ -586,8 +588,8 @@ fn what_it_had_written_is_found_when_its_directory_can_be_read_again() {
     );
 }
 
-/// A file that was made without a name is found like others, once it has one, and goes with its
-/// client as long as it has none.
+/// A file that was created without a name is found like others, once it has one, and is removed
+/// with its client as long as it has none.
 #[test]
 fn what_it_had_written_to_a_file_without_a_name_goes_or_is_found() {
     for (named, written) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -649,7 +651,7 @@ fn is_data_of(ino: Ino, object: &ObjectId) -> bool {
     (0..8).any(|number| object.name == Name::from(&*data_name(ino, number)))
 }
 
-/// A client that has closed what it wrote has told all of it: nothing is looked for.
+/// A client that has closed what it wrote has reported all of it: nothing is looked for.
 #[test]
 fn what_was_closed_is_not_looked_at() {
     let mut two = two();
@@ -669,8 +671,8 @@ fn what_was_closed_is_not_looked_at() {
     assert_eq!(seen(&mut two, 4, "x"), (5, inode.mtime));
 }
 
-/// It says so when it opens it, and its answer is safe when the journal has that: before, a client
-/// may not write what no one would look for.
+/// It reports the opening, and the answer is safe when the journal has it: before that, a client
+/// may not write what would not be looked for.
 #[test]
 fn an_opening_is_safe_when_it_is_in_the_journal() {
     let mut two = two();
@@ -708,7 +710,7 @@ fn an_opening_is_safe_when_it_is_in_the_journal() {
     assert!(two.said.iter().any(safe), "{:?}", two.said);
 }
 
-/// A client that goes with files open for writing may have left something there.
+/// A client that leaves with files open for writing may have left data there.
 #[test]
 fn one_that_leaves_without_closing_is_looked_at() {
     let mut two = two();
@@ -721,14 +723,14 @@ fn one_that_leaves_without_closing_is_looked_at() {
     assert_eq!(seen(&mut two, 2, "x").0, 77);
 }
 
-/// A repair ends sessions, and does not take what such a client had written for damage.
+/// A repair ends sessions, and does not treat what such a client had written as damage.
 #[test]
 fn what_it_had_written_outlives_a_repair() {
     let mut two = two();
     let inode = writing(&mut two);
     write(&mut two, &inode, 0, 4096);
     write(&mut two, &inode, 1, 10);
-    // Of no file: there is something to be repaired.
+    // Data of no file: there is something to repair.
     write(
         &mut two,
         &Inode {
@@ -753,7 +755,7 @@ fn what_it_had_written_outlives_a_repair() {
     );
 }
 
-/// An operator sees who is there, and ends the session of one that does not answer.
+/// An operator sees the clients, and ends the session of one that does not answer.
 #[test]
 fn a_client_is_shown_and_evicted_when_that_is_asked_for() {
     let mut two = two();
@@ -808,9 +810,9 @@ fn a_client_is_shown_and_evicted_when_that_is_asked_for() {
     assert!(two.is_told(&evicted(FIRST)), "{:?}", two.said);
 }
 
-/// Seed 665: two clients had a file open to append to it; the one that was at it had died, the
-/// other one stood still, and both were evicted. What the first had begun was removed for the one,
-/// and for the other, who had not been alone, it counted: the file ended with zeros.
+/// Seed 665: two clients had a file open to append to it; the one that was writing had died, the
+/// other one was paused, and both were evicted. What the first had begun was removed for the one,
+/// but counted for the other, which had not been alone: the file ended with zeros.
 #[test]
 fn what_two_evicted_clients_left_is_looked_at_once_for_each() {
     for anna_first in [true, false] {
@@ -839,7 +841,7 @@ fn what_two_evicted_clients_left_is_looked_at_once_for_each() {
         };
         assert_eq!(ends(&mut two, ANNA, 4, comply), FsAnswer::Done {});
         two.settle();
-        // ANNA appends, which nothing has told yet.
+        // ANNA appends, which is not reported yet.
         write(&mut two, &inode, 0, 4096);
         write(&mut two, &inode, 1, 7);
         two.take_over();

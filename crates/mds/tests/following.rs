@@ -1,4 +1,4 @@
-//! Standbys that follow a journal, and what a takeover after that comes to.
+//! Standbys that follow a journal, and takeovers after that.
 
 use crate::crash::World;
 use crate::objects::{Objects, config, small};
@@ -15,7 +15,7 @@ use nacre_wire::msg::client::SubOp;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A standby's reads, which happen and end when they may.
+/// A standby's reads, which are executed and end at random times.
 #[derive(Default)]
 struct Reads {
     begun: Option<(OpId, Operation)>,
@@ -47,7 +47,7 @@ pub struct Standby {
     reads: Reads,
     source: Source,
     dice: Dice,
-    /// Its clock runs so much faster: it looks more often than once a second.
+    /// How much faster its clock runs: it looks more often than once a second.
     pub haste: u64,
 }
 
@@ -76,7 +76,7 @@ impl Standby {
             haste: 200,
         }
     }
-    /// A turn of it, in which a read may happen, or end.
+    /// A turn, in which a read may be executed, or end.
     pub fn turn(&mut self, now: Time, memory: &mut Memory) {
         let now = Time(now.0 * self.haste);
         let mut ended = Vec::new();
@@ -96,7 +96,7 @@ impl Standby {
             });
         }
     }
-    /// All that is due, at once.
+    /// Everything that is due, at once.
     fn look(&mut self, now: Time, memory: &mut Memory) -> u64 {
         let before = self.reads.count;
         while self.follow.next_deadline() <= now || self.reads.begun.is_some() {
@@ -111,7 +111,7 @@ impl Standby {
         }
         self.reads.count - before
     }
-    /// What it has, of a holder that is gone. From now on it follows the next one.
+    /// What it holds from a former holder. From now on it follows the next one.
     pub fn take(&mut self) -> Followed {
         let followed = self.follow.take(&self.source).expect("it was told to");
         self.reads = Reads {
@@ -124,7 +124,7 @@ impl Standby {
     }
 }
 
-/// All but the journals.
+/// Everything except the journals.
 fn directories(memory: &Memory) -> BTreeMap<(PoolId, ObjectId), Object> {
     let is_journal = |object: &ObjectId| object.name.as_bytes().starts_with(b"journal.");
     memory
@@ -143,8 +143,8 @@ fn directories(memory: &Memory) -> BTreeMap<(PoolId, ObjectId), Object> {
         .collect()
 }
 
-/// What a new holder finds that may have followed: once it is live, and when all is written and no
-/// client has come; and how many bytes it has read until it was live, in how many turns.
+/// The state of a new holder that may have followed: once it is live, and after everything is
+/// written and no client has come; and the bytes read until it was live, and the number of turns.
 fn takeover(config: &MdsConfig, memory: &Memory, followed: Followed) -> Result<Taken, String> {
     let mut objects = Objects::new();
     objects.memory = memory.clone();
@@ -184,8 +184,8 @@ struct Taken {
     turns: u32,
 }
 
-/// Histories with crashes, each taken over in both ways: what was followed, however late, and all
-/// that came since, changes nothing but what is read.
+/// Histories with crashes, each taken over in both ways: what was followed, however late, and what
+/// came since, changes only what is read.
 #[test]
 fn a_takeover_after_following_comes_to_the_same() {
     let (mut followed_bytes, mut saved, mut whole) = (0, 0, 0);
@@ -202,7 +202,7 @@ fn a_takeover_after_following_comes_to_the_same() {
         });
         world.run_unfinished(30 + 10 * (seed as usize % 4));
         let mut standby = world.standby.take().expect("just put there");
-        // A part of what the holder had under way comes after the last look.
+        // Some of the former holder's operations in flight are executed after the last look.
         world.objects.crash(seed as usize % 4);
         let memory = &world.objects.memory;
         let followed = standby.take();
@@ -225,7 +225,7 @@ fn a_takeover_after_following_comes_to_the_same() {
     );
 }
 
-/// A journal of which batches come and go.
+/// A journal whose batches come and go.
 struct Writer {
     memory: Memory,
     config: MdsConfig,
@@ -287,7 +287,7 @@ impl Writer {
         let key = self.key(&object_name(self.config.rank, number));
         self.memory.all.remove(&key).expect("it was there");
     }
-    /// Both ways end alike: with what is found, or with what is wrong.
+    /// Both ways end alike: with the same state, or with the same error.
     fn assert_same(&self, followed: Followed) -> Result<Taken, String> {
         let with = takeover(&self.config, &self.memory, followed);
         let without = takeover(&self.config, &self.memory, Followed::default());
@@ -307,7 +307,7 @@ const fn at(s: u64) -> Time {
     Time(s * 1_000_000_000)
 }
 
-/// What a standby reads: what is new, once; and little while nothing is.
+/// A standby reads what is new once, and little while nothing is.
 #[test]
 fn what_is_new_is_read_once() {
     let mut writer = Writer::new();
@@ -328,7 +328,7 @@ fn what_is_new_is_read_once() {
         "head, 0 and 1"
     );
     assert_eq!(standby.follow.next_deadline(), at(5), "it grows");
-    // It was full after some more, which comes with the one behind it.
+    // It was full after some more batches, which are read together with the next object.
     writer.append(0, 2);
     writer.append(1, 1);
     let (first, second) = (writer.object(0).len() as u64, writer.object(1).len() as u64);
@@ -346,7 +346,7 @@ fn what_is_new_is_read_once() {
             reads => looks.push((s, reads)),
         }
     }
-    // Nothing new: where it ends, and from time to time whether its beginning has gone.
+    // Nothing new: reads where it ends, and periodically whether its beginning was deleted.
     assert_eq!(looks[..5], [(6, 2), (8, 2), (12, 2), (20, 3), (28, 2)]);
     writer.head(1, 5);
     writer.remove(0);
@@ -361,7 +361,7 @@ fn what_is_new_is_read_once() {
     assert_eq!(taken.turns, 3, "head; the journal; it is live");
 }
 
-/// The head moved on, the journal grew, an object came, after the last look.
+/// The head moved on, the journal grew, an object was added, after the last look.
 #[test]
 fn what_came_after_the_last_look_is_read() {
     for (grown, more, first) in [
@@ -410,7 +410,7 @@ fn objects_are_read_several_at_a_time() {
     assert!(without.read > 0);
 }
 
-/// What is damaged is damaged, whether it was followed or not: before the last look, or after it.
+/// Damage is detected, whether the journal was followed or not: before the last look, or after it.
 #[test]
 fn damage_is_not_hidden_by_what_was_followed() {
     let mut found = 0;
@@ -425,7 +425,7 @@ fn damage_is_not_hidden_by_what_was_followed() {
                 }
                 writer.append(2, 1);
                 writer.append(3, 2);
-                // In the first batch or the last, or an end that is missing; and all of it.
+                // In the first batch or the last, or a missing end; and everything.
                 match byte {
                     0 if look_first => writer.object(number)[9] ^= 1,
                     0 => *writer.object(number).last_mut().expect("some") ^= 1,
@@ -450,7 +450,7 @@ fn damage_is_not_hidden_by_what_was_followed() {
         }
     }
     assert_eq!(found, 32);
-    // One that is missing ends the journal, as it does for those who have not followed.
+    // A missing object ends the journal, as it does without following.
     let mut writer = Writer::new();
     let mut standby = Standby::new(&writer.config, 1);
     (0..3).for_each(|number| writer.append(number, 3));
@@ -477,8 +477,8 @@ fn damage_is_not_hidden_by_what_was_followed() {
     );
 }
 
-/// A journal that is another one, with the same numbers, or one that went back: nothing that was
-/// followed is taken for it.
+/// A different journal with the same numbers, or one that went back: nothing that was followed is
+/// accepted for it.
 #[test]
 fn a_journal_that_is_another_one_is_read() {
     let mut old = Writer::new();
@@ -499,7 +499,7 @@ fn a_journal_that_is_another_one_is_read() {
         }
     }
     writer.assert_same(standby.take()).expect("it is good");
-    // What it has is given for what it has followed only.
+    // What it holds is returned only for what it has followed.
     standby.look(at(2), &mut old.memory);
     let source = standby.source.clone();
     let others = [
@@ -524,8 +524,8 @@ fn a_journal_that_is_another_one_is_read() {
         assert!(standby.follow.take(other).is_none(), "{other:?}");
     }
     assert!(standby.follow.bytes() > 0);
-    // The rank was made again, or taken and given back: that is another journal, as far as is
-    // known.
+    // The rank was created again, or claimed and given back: as far as is known, that is another
+    // journal.
     standby.follow.set(&others[..1]);
     assert_eq!(standby.follow.bytes(), 0);
     let mut back = Writer::new();
@@ -538,7 +538,7 @@ fn a_journal_that_is_another_one_is_read() {
     back.assert_same(standby.take()).expect("it is good");
 }
 
-/// What it holds is bounded: the beginning of the journal, and what is gone makes room.
+/// What it holds is bounded: it is the beginning of the journal, and deleted objects free space.
 #[test]
 fn what_is_held_is_bounded() {
     let mut writer = Writer::new();
@@ -567,7 +567,7 @@ fn what_is_held_is_bounded() {
         .expect("the rest is read");
 }
 
-/// Nothing to follow, no reads; and a store with trouble has not more of it.
+/// Without anything to follow there are no reads; and a store with problems gets no more of them.
 #[test]
 fn what_cannot_be_read_is_asked_for_seldom() {
     let mut writer = Writer::new();

@@ -1,4 +1,4 @@
-//! A cluster without room: files can be removed, or it would stay full.
+//! A full cluster: files can be removed, or it would stay full.
 
 use crate::rig::make_call;
 use crate::sharing::{ANNA, BERT, Two};
@@ -20,7 +20,7 @@ fn unlink(name: &str) -> FsCall {
     }
 }
 impl Two {
-    /// What she is told when it is safe, or is said to be.
+    /// The answer when it is safe, or is reported to be.
     fn answer_of(&mut self, number: u64, call: FsCall) -> FsAnswer {
         self.ask(ANNA, number, call);
         self.settle();
@@ -31,8 +31,8 @@ impl Two {
     }
 }
 
-/// An append that had no room ended the server, and the next one, and so on: no file could be
-/// removed any more, and a full cluster stayed full.
+/// An append without space ended the server, and the next one, and so on: no file could be removed
+/// any more, and a full cluster stayed full.
 #[test]
 fn files_can_be_removed_and_not_made_while_the_cluster_is_full() {
     let mut two = Two::new();
@@ -59,7 +59,7 @@ fn files_can_be_removed_and_not_made_while_the_cluster_is_full() {
         !matches!(two.answer_of(5, rename), FsAnswer::Failed { .. }),
         "that takes no room"
     );
-    // What was done is there for the next holder, which comes while it is still full.
+    // The next holder, which comes while the cluster is still full, has what was executed.
     two.take_over();
     for client in [ANNA, BERT] {
         two.greet(client, &[], &[]);
@@ -77,7 +77,7 @@ fn files_can_be_removed_and_not_made_while_the_cluster_is_full() {
     };
     assert_eq!(find(&mut two, 6, "a"), FsAnswer::Failed { errno: 2 });
     assert!(matches!(find(&mut two, 7, "d"), FsAnswer::Node { .. }));
-    // What was removed made room.
+    // The removal freed space.
     two.objects.full = false;
     two.now = two.now + Duration::from_secs(3);
     assert!(matches!(two.answer_of(8, make("c")), FsAnswer::Node { .. }));

@@ -1,4 +1,4 @@
-//! Locks of two clients: at the server, and over its takeover.
+//! Locks of two clients: at the server, and across its takeover.
 
 use crate::sharing::{ANNA, BERT, Two};
 use nacre_mds::mds::Say;
@@ -36,7 +36,7 @@ pub fn unlock(owner: u64) -> FsCall {
 }
 
 impl Two {
-    /// A request, and what it is answered at once.
+    /// A request, and its immediate answer.
     pub fn answer(&mut self, client: ClientId, number: u64, call: FsCall) -> Option<FsAnswer> {
         self.said.clear();
         self.ask(client, number, call);
@@ -84,7 +84,7 @@ fn a_lock_is_refused_waited_for_and_granted() {
         two.answer(ANNA, 2, test),
         Some(FsAnswer::Conflict { lock: None })
     );
-    // Sent twice it is one wait.
+    // Sent twice, it is one wait.
     for _ in 0..2 {
         assert_eq!(two.answer(BERT, 3, wanted(1, true)), WAITS);
     }
@@ -92,7 +92,7 @@ fn a_lock_is_refused_waited_for_and_granted() {
     assert_eq!(two.locked(), [(BERT, 3)]);
     // Its first answer was lost, and so was this.
     assert_eq!(two.answer(BERT, 3, wanted(1, true)), DONE);
-    // What failed fails for ever, also when the bytes are free.
+    // What failed fails for ever, even when the bytes are free.
     assert_eq!(two.answer(BERT, 4, unlock(1)), DONE);
     assert_eq!(two.answer(BERT, 1, wanted(1, false)), AGAIN);
 }
@@ -203,7 +203,7 @@ fn a_holder_that_does_not_come_back_has_lost_its_locks() {
     );
 }
 
-/// The connection broke while it was on its way.
+/// The connection broke while it was in flight.
 #[test]
 fn a_grant_that_was_lost_is_told_again() {
     let mut two = Two::new();
@@ -220,7 +220,7 @@ fn a_grant_that_was_lost_is_told_again() {
     two.said.clear();
     two.greet(BERT, &[], &waits);
     assert_eq!(two.locked(), [(BERT, 1)]);
-    // What a client says that it holds counts only for a holder that has not known it.
+    // A client's reported locks count only for a holder that did not know it.
     assert_eq!(two.answer(BERT, 2, unlock(1)), DONE);
     two.greet(ANNA, &[lock(1)], &[]);
     assert_eq!(two.answer(BERT, 3, wanted(1, false)), DONE);

@@ -1,4 +1,4 @@
-//! A cluster of objects in memory whose operations end late, and of which a crash leaves a part.
+//! In-memory objects whose operations end late, and of which a crash leaves a part executed.
 
 use nacre_client::{
     Capabilities, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused,
@@ -10,7 +10,7 @@ use nacre_wire::fs::Layout;
 use nacre_wire::msg::client::{OpFailure, SubOp, op_flag};
 use std::collections::VecDeque;
 
-/// Everything so small that it is full all the time.
+/// All limits so small that they are reached all the time.
 pub fn small(seed: u64) -> MdsConfig {
     let limits = MdsLimits {
         journal_object_bytes: [300, 3_000, 20_000][seed as usize % 3],
@@ -48,16 +48,15 @@ pub struct Objects {
     pub memory: Memory,
     queue: VecDeque<(OpId, Operation)>,
     next: u64,
-    /// Operations at a time.
+    /// Most operations in flight.
     pub room: usize,
     done: Vec<Completion>,
-    /// Operations that were done, and bytes that were read.
+    /// Operations executed, and bytes read.
     pub count: u64,
     pub read: u64,
-    /// The server is to die when so many were.
+    /// The server dies after this many operations.
     pub crash_at: Option<u64>,
-    /// Fences that are asked for: taken, but for so many that are refused first. `None`: it
-    /// cannot.
+    /// Fences: accepted, after this many refusals. `None`: fencing is not possible.
     pub fences_refused: Option<usize>,
     pub fences: Vec<(OpId, ClientId, Instance)>,
     /// Only the reserve is left.
@@ -71,7 +70,7 @@ impl Objects {
             ..Self::default()
         }
     }
-    /// The first `n` operations under way are done, but none after the server's death.
+    /// Executes the first `n` operations in flight, but none after the server's death.
     pub fn work(&mut self, n: usize) {
         for _ in 0..n.min(self.queue.len()) {
             if self.crash_at.is_some_and(|at| self.count >= at) {
@@ -84,7 +83,7 @@ impl Objects {
             self.done.push(Completion { id, result });
         }
     }
-    /// The first fence that was asked for ends, well or not.
+    /// Ends the first requested fence, successfully or not.
     pub fn end_fence(&mut self, well: bool) {
         let (id, ..) = self.fences.remove(0);
         let done = Done {
@@ -108,8 +107,7 @@ impl Objects {
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.done.is_empty()
     }
-    /// The server that used it is gone: of what was under way the first `n` operations were done,
-    /// and no answer arrives.
+    /// The server is gone: the first `n` operations in flight were executed, and no answer arrives.
     pub fn crash(&mut self, n: usize) {
         self.work(n);
         self.queue.clear();

@@ -1,4 +1,4 @@
-//! Histories of random requests, and what they must not come to.
+//! Histories of random requests, and regressions.
 
 use crate::rig::{Dice, Rig};
 use nacre_history::posix::{Kind, Model};
@@ -6,13 +6,13 @@ use nacre_types::{Ino, Name};
 use nacre_wire::fs::{Entry, FileKind, Stamp};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsChanges, rename_flag};
 
-/// A history against the model: every answer, and now and then everything that is there.
+/// Compares a history with the model: every answer, and occasionally the whole state.
 fn history(seed: u64, steps: usize) {
     let (mut rig, mut model, mut dice) = (Rig::new(), Model::new(), Dice(seed));
     let mut inos = vec![Ino::ROOT];
     let names = ["a", "b", "c", "d", "e", "f"];
     for step in 0..steps {
-        // Mostly what exists: nodes that are gone are seldom asked for.
+        // Usually existing nodes: removed ones are seldom requested.
         let pick = |model: &Model, dice: &mut Dice| loop {
             let id = dice.below(model.nodes.len());
             if !model.nodes[id].gone || dice.below(20) == 0 {
@@ -83,7 +83,8 @@ fn history(seed: u64, steps: usize) {
                 }
             }
             _ => {
-                // Growing after shrinking waits for data to go, which is not removed here.
+                // Growing after shrinking waits for the removal of data, which does not happen
+                // here.
                 let size = model.nodes[any].size + dice.below(10_000) as u64;
                 assert_eq!(rig.resize(inos[any], size), model.resize(any, size), "{at}");
             }
@@ -146,7 +147,7 @@ fn histories_are_what_posix_says() {
     }
 }
 
-/// What is replayed gives what was there, and replayed twice gives it again.
+/// Replaying the journal gives the original state, and replaying it twice gives it again.
 #[test]
 fn the_journal_gives_the_tree_back() {
     let mut rig = Rig::new();
@@ -195,8 +196,8 @@ fn the_journal_gives_the_tree_back() {
     }
 }
 
-/// A file with two names is one file, whichever name goes first; one more name or less changes no
-/// directory's time but that of the name.
+/// A file with two names is one file, whichever name is removed first; adding or removing a name
+/// changes the time of that name's directory only.
 #[test]
 fn a_file_with_two_names_is_one_file() {
     let mut rig = Rig::new();
@@ -247,7 +248,7 @@ fn a_file_with_two_names_is_one_file() {
     rig.check();
 }
 
-/// A file that was made without a name is nowhere until it has one; then it is like any other.
+/// A file that was created without a name is nowhere until it has one; then it is like any other.
 #[test]
 fn a_file_without_a_name_is_given_one_or_goes() {
     let mut rig = Rig::new();
@@ -277,7 +278,7 @@ fn a_file_without_a_name_is_given_one_or_goes() {
     rig.close(file).expect("open");
     assert_eq!(rig.stat(file).expect("it has a name").inode.size, 700);
     rig.check();
-    // Closed before that, it is gone.
+    // Closed before that, it is removed.
     let other = rig.unnamed(dir).expect("made");
     rig.close(other).expect("open");
     assert_eq!(
@@ -290,7 +291,7 @@ fn a_file_without_a_name_is_given_one_or_goes() {
     rig.check();
 }
 
-/// What was cut off must not come back when a file grows again.
+/// Truncated data must not come back when a file grows again.
 #[test]
 fn a_file_that_was_truncated_grows_when_its_data_is_gone() {
     use nacre_mds::evaluate::{Setting, Verdict, evaluate};
@@ -329,7 +330,7 @@ fn a_file_that_was_truncated_grows_when_its_data_is_gone() {
     );
 }
 
-/// Bounds of a directory are of all that is below it, and moving into it is adding to it.
+/// A directory's limits cover everything below it, and moving into it counts as adding.
 #[test]
 fn a_directory_with_a_bound_takes_no_more() {
     let mut rig = Rig::new();
@@ -370,8 +371,7 @@ fn a_directory_with_a_bound_takes_no_more() {
     rig.check();
 }
 
-/// A quota is set as an attribute, and is none: a program that copies attributes does not take it
-/// along.
+/// A quota is set as an attribute but is none: a program that copies attributes does not copy it.
 #[test]
 fn a_quota_is_a_number_of_a_directory() {
     let mut rig = Rig::new();
@@ -424,7 +424,8 @@ fn a_quota_is_a_number_of_a_directory() {
     rig.check();
 }
 
-/// What comes into a directory counts with all that is below it, and what goes makes room at once.
+/// What is moved into a directory counts with everything below it, and what is removed frees room
+/// at once.
 #[test]
 fn a_subtree_counts_where_it_moves_to() {
     let mut rig = Rig::new();
@@ -460,7 +461,7 @@ fn a_subtree_counts_where_it_moves_to() {
     rig.check();
 }
 
-/// A directory gives its group, and the bit that says so to directories below it.
+/// A directory passes on its group, and to subdirectories the bit that says so.
 #[test]
 fn a_directory_with_the_bit_gives_its_group() {
     let mut rig = Rig::new();
@@ -488,8 +489,8 @@ fn a_directory_with_the_bit_gives_its_group() {
     );
 }
 
-/// A client that asks for a page of 4 GiB gets one of a megabyte: an answer longer than a frame
-/// would end its connection, and one of some megabytes hold up all others.
+/// A client that requests a page of 4 GiB gets one of a megabyte: an answer longer than a frame
+/// would end its connection, and one of several megabytes would delay all others.
 #[test]
 fn a_page_of_a_listing_is_bounded_whatever_is_asked_for() {
     use nacre_wire::Wire as _;
@@ -514,8 +515,8 @@ fn a_page_of_a_listing_is_bounded_whatever_is_asked_for() {
     assert_eq!(rig.list(dir, u32::MAX).len(), 6_000);
 }
 
-/// A file was made very large without a byte in it, and cut off: it waited until a billion objects
-/// had been looked for before it grew again. stress-ng's fsize stressor hung on a mount.
+/// A file was made very large without data, and truncated: it waited until a billion objects had
+/// been looked for before it grew again. stress-ng's fsize stressor hung on a mount.
 #[test]
 fn where_nothing_was_written_nothing_is_removed() {
     let mut rig = Rig::new();
@@ -542,7 +543,7 @@ fn where_nothing_was_written_nothing_is_removed() {
         (100, 100, 6_001),
         "that is removed"
     );
-    // Each object with data is looked for: there are to be so many and no more.
+    // Each object with data is looked for: their number is limited.
     let max = crate::rig::LAYOUT.data_max();
     let other = rig.file(Ino::ROOT, "g");
     assert_eq!(
@@ -551,8 +552,8 @@ fn where_nothing_was_written_nothing_is_removed() {
     );
 }
 
-/// `rsync -a` makes a directory, fills it and sets its time back: that stays until an entry comes
-/// or goes.
+/// `rsync -a` creates a directory, fills it and sets its time back: that time stays until an entry
+/// is added or removed.
 #[test]
 fn a_directorys_time_is_what_was_set_until_its_entries_change() {
     let mut rig = Rig::new();
@@ -578,7 +579,7 @@ fn a_directorys_time_is_what_was_set_until_its_entries_change() {
     assert_eq!(time(&mut rig), Stamp(7));
     rig.file(dir, "two");
     assert_eq!(time(&mut rig), Stamp(rig.now - 1));
-    // The same if that was set to come.
+    // The same for a time in the future.
     set(
         &mut rig,
         FsChanges {

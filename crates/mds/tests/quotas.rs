@@ -1,4 +1,4 @@
-//! What clients may write later below a quota, as the server tells them.
+//! Delayed writes of clients below a quota, as granted by the server.
 
 use crate::rig::{and_open, make_call};
 use crate::sharing::{ANNA, BERT, Two};
@@ -20,7 +20,7 @@ fn set(dir: Ino, max: u64) -> FsCall {
 }
 
 impl Two {
-    /// What a client is answered in the end, and what it may do then; `None`: it waits.
+    /// A client's final answer and its capability then; `None`: it waits.
     fn did(
         &mut self,
         client: ClientId,
@@ -44,7 +44,7 @@ impl Two {
             other => panic!("{other:?}"),
         }
     }
-    /// A directory for a thousand bytes.
+    /// A directory with a quota of a thousand bytes.
     fn bounded(&mut self) -> Ino {
         let (dir, _) = self.made(
             ANNA,
@@ -71,7 +71,7 @@ const fn done(room: u64) -> Option<(FsAnswer, Option<FsCap>)> {
     Some((FsAnswer::Done {}, Some(FsCap::Bounded { room })))
 }
 
-/// Files elsewhere have what they had.
+/// Files elsewhere are unaffected.
 #[test]
 fn only_below_a_quota_a_client_asks_for_room() {
     let mut two = Two::new();
@@ -79,7 +79,7 @@ fn only_below_a_quota_a_client_asks_for_room() {
     assert_eq!(two.open(ANNA, 1, Ino::ROOT, "free").1, FsCap::Buffer {});
     let (ino, cap) = two.open(ANNA, 2, dir, "file");
     assert_eq!(cap, FsCap::Bounded { room: 0 });
-    // A share of what is left more than it has asked for.
+    // More than requested: a share of what is left.
     assert_eq!(two.did(ANNA, 3, grow(ino, 200)), done(300));
     assert_eq!(
         two.did(ANNA, 4, grow(ino, 1001)).map(|(answer, _)| answer),
@@ -100,7 +100,7 @@ fn only_below_a_quota_a_client_asks_for_room() {
     ));
 }
 
-/// What one was given and has not written is not lost, and not in the way for long.
+/// Space that was given and not used is not lost, and does not block others for long.
 #[test]
 fn what_is_spare_is_given_back_when_another_wants_it() {
     let mut two = Two::new();
@@ -116,7 +116,7 @@ fn what_is_spare_is_given_back_when_another_wants_it() {
         panic!("one question")
     };
     assert_eq!((recall.ino, recall.cap), (a, FsCap::Bounded { room: 0 }));
-    // What it has written within its room is taken, as all that it says when it gives something
+    // What it has written within its room is accepted, like all its reports when it gives something
     // back.
     two.comply(ANNA, 3, recall, 600, true);
     two.settle();
@@ -134,7 +134,7 @@ fn what_is_spare_is_given_back_when_another_wants_it() {
     );
 }
 
-/// A client that writes a file without bound could make it larger than the quota before it heard of
+/// A client that writes a file without limit could make it larger than the quota before it heard of
 /// it.
 #[test]
 fn a_quota_is_set_when_no_one_writes_below_it_without_bound() {
@@ -169,7 +169,7 @@ fn a_quota_is_set_when_no_one_writes_below_it_without_bound() {
     );
 }
 
-/// The same of one that comes below a quota, and of what it brings along.
+/// The same for a file that is moved below a quota, and for its writers' space.
 #[test]
 fn what_is_written_comes_below_a_quota_with_its_room() {
     let mut two = Two::new();
@@ -214,7 +214,7 @@ fn what_is_written_comes_below_a_quota_with_its_room() {
     );
 }
 
-/// The next holder of the rank knows what its clients name, and gives it to none else.
+/// The next holder of the rank knows what its clients report, and gives it to no other.
 #[test]
 fn a_takeover_leaves_a_client_what_it_was_given() {
     let mut two = Two::new();
@@ -257,7 +257,7 @@ fn a_takeover_leaves_a_client_what_it_was_given() {
     assert_eq!(two.did(BERT, 5, grow(b, 350)), done(350));
 }
 
-/// Files that several write: the server is told first, and says no.
+/// Files that several write: the server is asked first, and refuses.
 #[test]
 fn who_writes_with_others_asks_first() {
     let mut two = Two::new();

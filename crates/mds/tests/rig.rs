@@ -28,7 +28,7 @@ impl Dice {
     }
 }
 
-/// The request for something new, which must be new.
+/// A request to create something new.
 pub fn make_call(dir: Ino, name: &str, kind: FileKind, mode: u16) -> FsCall {
     FsCall::Make {
         dir,
@@ -46,7 +46,7 @@ pub fn make_call(dir: Ino, name: &str, kind: FileKind, mode: u16) -> FsCall {
     }
 }
 
-/// The same, and what is made is opened for writing.
+/// The same; the file is also opened for writing.
 pub fn and_open(mut call: FsCall) -> FsCall {
     if let FsCall::Make { open, write, .. } = &mut call {
         (*open, *write) = (true, true);
@@ -59,7 +59,7 @@ pub struct Rig {
     pub opens: BTreeMap<Ino, u32>,
     pub serial: u64,
     pub now: i64,
-    /// Everything that was changed, in order.
+    /// All changes, in order.
     pub journal: Vec<Change>,
 }
 
@@ -111,7 +111,7 @@ impl Rig {
         };
         let outcome = match evaluate(&self.tree, call, &setting) {
             Verdict::Done(outcome) => outcome,
-            // Everything is in memory here: a number that is not stands for nothing any more.
+            // Everything is in memory here: an unknown number does not exist any more.
             Verdict::Wants(Missing::Inode(_)) => return FsAnswer::Failed { errno: 2 },
             Verdict::Wants(Missing::Slice(dir, ..) | Missing::Page(dir, ..))
                 if self.tree.inode(dir).is_none() =>
@@ -134,7 +134,7 @@ impl Rig {
             self.journal.push(change.clone());
             self.tree.apply(change);
         }
-        // The same of one whose data is still to be removed.
+        // The same for an inode whose data is still to be removed.
         if outcome.answer == (FsAnswer::Failed { errno: 116 }) {
             return FsAnswer::Failed { errno: 2 };
         }
@@ -170,7 +170,7 @@ impl Rig {
     ) -> Result<Ino, u16> {
         ino(self.ask(&make_call(dir, name, kind, mode)))
     }
-    /// A file without a name, which is open.
+    /// An open file without a name.
     pub fn unnamed(&mut self, dir: Ino) -> Result<Ino, u16> {
         ino(self.ask(&and_open(make_call(dir, "", FileKind::File {}, 0o644))))
     }
@@ -222,7 +222,7 @@ impl Rig {
             },
         }))
     }
-    /// A quota is set.
+    /// Sets a quota.
     pub fn bound(&mut self, ino: Ino, kind: &str, value: &str) -> Result<(), u16> {
         let (name, value) = (
             Name::from(&*format!("nacre.quota.{kind}")),
@@ -236,7 +236,7 @@ impl Rig {
             drop_sgid: false,
         }))
     }
-    /// Data was written up to there.
+    /// Writes data up to there.
     pub fn write_to(&mut self, ino: Ino, size: u64) -> Result<(), u16> {
         done(self.ask(&FsCall::Wrote {
             ino,
@@ -286,7 +286,7 @@ impl Rig {
         }
     }
 
-    /// Asserts what holds of the tree, and that each head's sums are those of what is below it.
+    /// Asserts the tree's invariants, and that each head's sums match what is below it.
     pub fn check(&mut self) {
         self.tree.check();
         for dir in [Ino::TOP, Ino::links(RANK), Ino::strays(RANK)] {

@@ -1,5 +1,4 @@
-//! Lists of rights: what a directory gives to what is made in it, and what they have to do with
-//! modes.
+//! Access control lists: what new inodes inherit from their directory, and the relation to modes.
 
 use crate::rig::{Rig, and_open, done, ino, make_call};
 use bytes::Bytes;
@@ -10,7 +9,7 @@ use nacre_wire::msg::fs::{FsCall, FsChanges};
 
 const NO: u32 = u32::MAX;
 
-/// In Linux' form: tag, rights, id.
+/// In Linux' format: tag, permissions, id.
 fn list(entries: &[(u16, u16, u32)]) -> Bytes {
     let entries = entries.iter().flat_map(|(tag, rights, id)| {
         let (tag, rights) = (tag.to_le_bytes(), rights.to_le_bytes());
@@ -18,7 +17,7 @@ fn list(entries: &[(u16, u16, u32)]) -> Bytes {
     });
     2_u32.to_le_bytes().into_iter().chain(entries).collect()
 }
-/// One user more has some rights.
+/// With one additional named user.
 fn with_user(owner: u16, user: u16, group: u16, mask: u16, others: u16) -> Bytes {
     list(&[
         (1, owner, NO),
@@ -46,7 +45,7 @@ fn get(rig: &mut Rig, ino: Ino, name: &[u8]) -> Option<Bytes> {
         .rare
         .and_then(|rare| rare.xattrs.get(&Name::copy(name)).cloned())
 }
-/// Made with a mask of 027.
+/// Created with a umask of 027.
 fn make(rig: &mut Rig, dir: Ino, name: &str, kind: FileKind, mode: u16) -> Ino {
     let mut call = make_call(dir, name, kind, mode);
     if let FsCall::Make { umask, .. } = &mut call {
@@ -118,7 +117,7 @@ fn what_is_made_gets_the_rights_that_the_directory_gives() {
         (inode(&mut rig, link).mode, get(&mut rig, link, ACCESS)),
         (0o777, None)
     );
-    // One that a mode can say is no list.
+    // A list that a mode can represent is not stored as a list.
     set(
         &mut rig,
         dir,
@@ -172,7 +171,7 @@ fn a_list_and_a_mode_follow_each_other() {
         0o674,
         "its caller is not of the group"
     );
-    // Removed, the mode stays; removed again, nothing happens.
+    // After its removal the mode stays; removing it again has no effect.
     let remove = FsCall::RemoveXattr { ino: file, name };
     assert_eq!(
         (done(rig.ask(&remove)), get(&mut rig, file, ACCESS)),
@@ -181,7 +180,7 @@ fn a_list_and_a_mode_follow_each_other() {
     let before = inode(&mut rig, file);
     assert_eq!((before.mode, done(rig.ask(&remove))), (0o674, Ok(())));
     assert_eq!(inode(&mut rig, file), before);
-    // What a mode can say is only that; so is no list at all.
+    // A list that a mode can represent is only the mode; so is an empty list.
     set(&mut rig, file, ACCESS, with_user(7, 7, 7, 7, 7)).expect("a file");
     set(
         &mut rig,

@@ -1,4 +1,4 @@
-//! Two clients of one directory: what one was told early is nothing to the other.
+//! Two clients of one directory: an early answer to one is not visible to the other.
 
 use crate::objects::{Objects, config};
 use crate::rig::{and_open, make_call};
@@ -21,7 +21,7 @@ pub struct Two {
     pub mds: Mds,
     pub now: Time,
     pub said: Vec<(ClientId, Say)>,
-    /// Who says at once that it has forgotten what it is told to.
+    /// Clients that confirm invalidations at once.
     forgets: Vec<ClientId>,
     looked: usize,
 }
@@ -68,7 +68,7 @@ impl Two {
         }
         self.settle();
     }
-    /// The server dies with what it had asked of objects, and another one takes the rank.
+    /// The server dies with its operations in flight, and another one claims the rank.
     pub fn take_over(&mut self) {
         self.objects.crash(0);
         self.said.clear();
@@ -101,7 +101,7 @@ impl Two {
                 .on_turn(self.now, &mut self.objects, &mut self.said);
         }
     }
-    /// All that can be done is done, and safe.
+    /// Completes everything and makes it safe.
     pub fn settle(&mut self) {
         self.mds.hurry();
         for _ in 0..20 {
@@ -123,7 +123,7 @@ impl Two {
         );
         self.turn();
     }
-    /// What a client was told of a request, if it was.
+    /// A client's answer to a request, if any.
     pub fn reply(&self, client: ClientId, number: u64) -> Option<&FsReply> {
         self.said.iter().find_map(|(who, say)| match say {
             Say::Reply(reply) if *who == client && reply.number == number => Some(reply),
@@ -133,7 +133,7 @@ impl Two {
 }
 
 /// The server and the first client could die in the next moment: the second would have seen what
-/// never was.
+/// never existed.
 #[test]
 fn what_is_not_safe_is_shown_to_its_maker_only() {
     let mut two = Two::new();
@@ -179,7 +179,7 @@ fn what_is_not_safe_is_shown_to_its_maker_only() {
     assert!(told, "{:?}", two.said);
 }
 
-/// A request that is sent again while its answer is held is not answered early for that.
+/// Resending a request whose answer is held does not cause an early answer.
 #[test]
 fn asking_again_shows_nothing_earlier() {
     let mut two = Two::new();
@@ -252,9 +252,9 @@ fn the_next_holder_does_nothing_new_before_all_have_sent_again_what_was_not_safe
     ));
 }
 
-/// A holder told a number and died before anything of it was in the journal. The next one began
-/// with the same numbers, and gave it to another client's request, which had not been answered: two
-/// files were one. (`crash.rs` found it, with a server that dies twice within a few milliseconds.)
+/// A holder told a client a number and died before the journal had anything of it. The next one
+/// began with the same numbers, and assigned it to another client's unanswered request: two files
+/// were one. (`crash.rs` found it, with a server that dies twice within a few milliseconds.)
 #[test]
 fn no_two_holders_tell_one_number() {
     let mut two = Two::new();
@@ -280,7 +280,7 @@ fn no_two_holders_tell_one_number() {
         );
         two.mds.on_caught_up(ANNA);
         two.mds.on_caught_up(BERT);
-        // Until it is answered: the append that makes it safe is under way then, and not done.
+        // Until it is answered: the append that makes it safe is then in flight.
         for _ in 0..20 {
             two.turn();
             if two.reply(client, 1).is_some() {
@@ -302,7 +302,7 @@ fn no_two_holders_tell_one_number() {
     two.mds.tree().check();
 }
 
-/// One that does not come back is waited for so long, and no longer.
+/// A client that does not come back is waited for until its timeout, and no longer.
 #[test]
 fn a_client_that_does_not_come_back_holds_up_the_others_for_a_bounded_time() {
     let mut two = Two::new();
@@ -321,14 +321,14 @@ fn a_client_that_does_not_come_back_holds_up_the_others_for_a_bounded_time() {
         two.reply(BERT, 1).expect("now").answer,
         FsAnswer::Node { made: true, .. }
     ));
-    // It is a client no more: it must come again, and what it was told is void.
+    // It has no session any more: it must come again, and what it was told is void.
     two.said.clear();
     two.ask(ANNA, 2, make("z"));
     two.settle();
     assert_eq!(two.reply(ANNA, 2), None);
 }
 
-/// A file without a name is there while it is open, across a takeover too, and its data as long.
+/// A file without a name exists while it is open, across a takeover too, and so does its data.
 #[test]
 fn an_open_file_outlives_its_names_and_its_server() {
     let mut two = Two::new();
@@ -386,9 +386,9 @@ fn an_open_file_outlives_its_names_and_its_server() {
     assert_eq!(stat(&mut two, 7), None, "it is closed");
 }
 
-/// A client whose unlink was held, since it rested on another one's change, made the name again and
-/// was told so at once. The next holder did the creation first, as that alone had been answered,
-/// and found the name taken. (Simulated seed 404.)
+/// A client whose unlink was held, because it depended on another client's change, created the name
+/// again and was answered at once. The next holder executed the creation first, because only that
+/// had been answered, and found the name taken. (Simulated seed 404.)
 #[test]
 fn what_is_held_is_not_shown_to_its_own_maker() {
     let mut two = Two::new();
@@ -422,9 +422,9 @@ fn what_is_held_is_not_shown_to_its_own_maker() {
     ));
 }
 
-/// A directory could move since another client had moved what was between it and its new place. Had
-/// both been answered early, the next holder could have been asked for the second move first, which
-/// would have failed then.
+/// A directory could move because another client had moved what was between it and its new place.
+/// If both had been answered early, the next holder could have been sent the second move first,
+/// which would then have failed.
 #[test]
 fn a_directory_moves_when_all_above_its_new_place_is_safe() {
     let mut two = Two::new();
@@ -469,8 +469,8 @@ fn a_directory_moves_when_all_above_its_new_place_is_safe() {
     assert_eq!(two.reply(BERT, 2).expect("now").answer, FsAnswer::Done {});
 }
 
-/// A truncation was answered at once, its client wrote, and the server died: the next one did it
-/// again, and removed what had been written. (Simulated seed 12.)
+/// A truncation was answered at once, its client wrote, and the server died: the next one repeated
+/// the truncation, and removed what had been written. (Simulated seed 12.)
 #[test]
 fn a_file_is_made_shorter_with_an_answer_that_is_safe() {
     let mut two = Two::new();
@@ -499,9 +499,9 @@ fn a_file_is_made_shorter_with_an_answer_that_is_safe() {
     assert!(two.reply(ANNA, 3).expect("now").safe);
 }
 
-/// What a truncation had cut off was gone, and its client was told so before the journal had it.
-/// The client wrote there, the server died, and the next one removed it once more, with what had
-/// been written. (Simulated seed 713.)
+/// Truncated data was removed, and its client was told so before the journal had it. The client
+/// wrote there, the server died, and the next one repeated the removal, including what had been
+/// written. (Simulated seed 713.)
 #[test]
 fn that_cut_off_data_is_gone_is_told_when_it_is_safe() {
     let mut two = Two::new();
@@ -529,7 +529,7 @@ fn that_cut_off_data_is_gone_is_told_when_it_is_safe() {
             .is_none_or(|rare| rare.stale_to == 0),
         _ => false,
     };
-    // One operation after the other, until a client hears that nothing is left there.
+    // One operation after another, until a client learns that nothing is left there.
     let told = (4..100).find(|number| {
         two.objects.work(1);
         two.ask(ANNA, *number, FsCall::Stat { ino });
@@ -555,7 +555,7 @@ fn that_cut_off_data_is_gone_is_told_when_it_is_safe() {
     two.come();
     two.mds.on_caught_up(ANNA);
     two.mds.on_caught_up(BERT);
-    // The file comes into memory.
+    // The file is loaded into memory.
     two.ask(ANNA, 100, FsCall::Stat { ino });
     two.settle();
     assert!(two.reply(ANNA, 100).is_some());
@@ -574,8 +574,8 @@ fn that_cut_off_data_is_gone_is_told_when_it_is_safe() {
     assert_eq!(read.payload.concat(), [7; 10]);
 }
 
-/// A creation that had failed was sent twice; the second time, the name was free by then, it
-/// succeeded, while its program had been told that it failed. (Simulated seed 91.)
+/// A failed creation was sent twice; the second time the name was free and it succeeded, although
+/// its program had been told that it failed. (Simulated seed 91.)
 #[test]
 fn a_change_that_failed_fails_for_ever() {
     let mut two = Two::new();
@@ -600,7 +600,7 @@ fn a_change_that_failed_fails_for_ever() {
         two.reply(BERT, 1).expect("again").answer,
         FsAnswer::Failed { errno: 17 }
     ));
-    // The same of what leads nowhere.
+    // The same for an unknown number.
     let stray = FsCall::Set {
         ino: Ino(0x12_3456),
         changes: FsChanges {
@@ -617,8 +617,8 @@ fn a_change_that_failed_fails_for_ever() {
     assert_eq!(two.reply(BERT, 2).expect("at once").answer, answer);
 }
 
-/// A client that others did not wait for came with what it had been told, which was done after what
-/// they had done meanwhile. It is told that its session has ended, now or when it comes.
+/// A client that others had not waited for came with its early answers, which were executed after
+/// the others' later changes. It is told that its session has ended, now or when it comes.
 #[test]
 fn a_client_that_comes_too_late_is_told_so() {
     let mut two = Two::new();
@@ -649,8 +649,8 @@ fn a_client_that_comes_too_late_is_told_so() {
     );
 }
 
-/// What one keeps of a directory it is to forget before another one's change of that is answered,
-/// and before anyone is shown it.
+/// A client must drop its cached state of a directory before another client's change is answered,
+/// and before any client is shown it.
 #[test]
 fn a_change_waits_until_others_have_forgotten_what_was() {
     let mut two = Two::new();
@@ -707,8 +707,8 @@ fn a_change_waits_until_others_have_forgotten_what_was() {
     }
 }
 
-/// A client that is silent is not waited for when its lease has ended, and a new session keeps
-/// nothing.
+/// A silent client is not waited for after its lease has ended, and a new session starts with an
+/// empty cache.
 #[test]
 fn a_silent_client_is_waited_for_as_long_as_its_lease_may_last() {
     let mut two = Two::new();
@@ -756,8 +756,8 @@ fn a_silent_client_is_waited_for_as_long_as_its_lease_may_last() {
     );
 }
 
-/// A directory of which the journal speaks is removed before anyone has read it: it would be looked
-/// for by its object's backpointer for ever, and the journal never cut off.
+/// A directory in the journal is removed before anyone has read it: otherwise its object's
+/// backpointer would be searched for ever, and the journal never trimmed.
 #[test]
 fn a_directory_that_is_removed_before_it_was_read_keeps_no_round_from_ending() {
     let mut two = Two::new();
@@ -803,8 +803,9 @@ fn a_directory_that_is_removed_before_it_was_read_keeps_no_round_from_ending() {
     assert!(two.mds.is_idle(), "{:?}", two.mds);
 }
 
-/// A program removed its file, cut it off and made it larger again: that waited for what was cut
-/// off to be gone, and that until the file was closed. It goes with its last close.
+/// A program removed its file, truncated it and made it larger again: that waited for the removal
+/// of the truncated data, and the removal until the file was closed. The file is removed at its
+/// last close.
 #[test]
 fn a_file_without_a_name_is_cut_off_and_grows_as_others_do() {
     let mut two = Two::new();
@@ -913,10 +914,9 @@ fn a_file_without_a_name_is_cut_off_and_grows_as_others_do() {
     );
 }
 
-/// A change was in the journal, and its answer held until another client had forgotten what was
-/// before. The server died, and the next one answered the request that was sent again, by the
-/// journal, while that client still showed the old attributes under its lease. (Simulated: seed 547
-/// of bac3932f.)
+/// A change was in the journal, and its answer was held until another client had dropped the old
+/// state. The server died, and the next one answered the resent request from the journal, while
+/// that client still used the old attributes under its lease. (Simulated: seed 547 of bac3932f.)
 #[test]
 fn what_the_last_holder_had_not_answered_is_answered_when_all_have_come() {
     let mut two = Two::new();

@@ -1,4 +1,4 @@
-//! What operators are told of the next takeover.
+//! What operators are told about the next takeover.
 
 use crate::checking::{check_ranks, repair_ranks};
 use crate::objects::config;
@@ -13,7 +13,7 @@ use nacre_wire::fs::{FileKind, Head};
 use nacre_wire::msg::client::{SubOp, SubReply};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsFigures};
 
-/// Objects and bytes of the journal, as they lie there from this object on.
+/// Objects and bytes of the stored journal, from this object on.
 fn stored(two: &mut Two, first: u64) -> (u32, u64) {
     let config = config();
     let mut sizes = Vec::new();
@@ -66,7 +66,7 @@ fn an_operator_is_told_how_long_the_journal_is_and_who_has_sessions() {
     let there = stored(&mut two, first.unwrap_or(0));
     assert!(there.1 > 1_000, "{there:?}");
     assert_eq!(told(&two), (there, 2, 3));
-    // The next holder has read it, and says so before it has written anything.
+    // The next holder has read it, and reports so before it has written anything.
     two.take_over();
     two.greet(ANNA, &[], &[]);
     two.greet(BERT, &[], &[]);
@@ -77,9 +77,8 @@ fn an_operator_is_told_how_long_the_journal_is_and_who_has_sessions() {
     );
 }
 
-/// A repair wants the file system, and writes the journal's head. It does not know whom its servers
-/// had answered what, so all of that is to be in the head, with nothing behind it: clients go on
-/// after it.
+/// A repair claims the file system, and writes the journal's head. It does not know the clients'
+/// answers, so all of them must be in the head, with nothing after it: clients continue afterwards.
 #[test]
 fn a_rank_that_is_given_back_to_a_repair_keeps_its_clients() {
     let mut two = Two::new();
@@ -90,7 +89,7 @@ fn a_rank_that_is_given_back_to_a_repair_keeps_its_clients() {
                 .is_some()
         );
     }
-    // What waits for another client is asked of the next holder.
+    // What waits for another client is requested from the next holder.
     two.ask(BERT, 1, FsCall::Flush {});
     two.mds.retire();
     two.settle();
@@ -144,8 +143,8 @@ fn a_rank_that_is_given_back_to_a_repair_keeps_its_clients() {
     );
 }
 
-/// What is below a directory counts for it and for all above; a name that is not there for its
-/// directory. What is shown are directories, by the names that lead there.
+/// What is below a directory counts for it and for all above; a missing name counts for its
+/// directory. Directories are shown by their paths.
 #[test]
 fn an_operator_is_told_what_is_asked_for() {
     let mut two = Two::new();
@@ -189,8 +188,8 @@ fn an_operator_is_told_what_is_asked_for() {
         [(Ino::ROOT, &b"/"[..]), (a, b"/a"), (b, b"/a/b"), (c, b"/c")]
     );
     let rates: Vec<u64> = popular.iter().map(|one| one.rate).collect();
-    // 64 requests and the look of `Two`, 43 below a, 42 below b, 21 below c: a request each adds as
-    // much.
+    // 64 requests and the look of `Two`, 43 below a, 42 below b, 21 below c: each request adds the
+    // same.
     assert!(
         rates[0] > rates[1] && rates[1] > rates[2] && rates[2].abs_diff(2 * rates[3]) < 200,
         "{rates:?}"

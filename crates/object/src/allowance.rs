@@ -1,23 +1,23 @@
-//! How much of the daemon's own thread a client's programs may use.
+//! Limits how much of the daemon's own thread a client's programs may use.
 //!
-//! A short call is part of the daemon's work like a read. What a client's longer calls use is
-//! remembered, and goes with time; a client that has used more than its allowance has its calls
-//! evaluated elsewhere, in fair turns, until that is worked off. So somebody whose every call is
-//! another script that nearly fits, or one that only the clock ends, costs the other clients a few
-//! milliseconds a second.
+//! A short call is part of the daemon's normal work, like a read. The use of a client's longer
+//! calls is accumulated and decays with time. While a client exceeds its allowance, its calls are
+//! evaluated on other threads, in fair turns. So a client that sends a new script with every call,
+//! each just below the limits or ended only by the clock, costs the other clients only a few
+//! milliseconds per second.
 //!
-//! Counted in instructions: the same facts, the same decisions.
+//! Use is counted in instructions, so equal inputs give equal decisions.
 
 use nacre_types::{ClientId, Time};
 use std::collections::BTreeMap;
 
-/// A call below this is short: some tens of microseconds.
+/// A call below this is short: a few tens of microseconds.
 const SHORT: u64 = 2_000;
-/// Instructions that a client's longer calls may have used, beyond what went with time.
+/// Instructions that a client's longer calls may have used, after decay.
 const MOST: u64 = 200_000;
-/// Instructions that go in a millisecond: half a percent of a processor, to two.
+/// Decay in instructions per millisecond: half a percent to two percent of a processor.
 const PER_MS: u64 = 200;
-/// Clients remembered; those who owe least go.
+/// Clients remembered; those with the least use are dropped first.
 const CLIENTS_MAX: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,7 @@ pub struct Allowances {
 }
 
 impl Allowances {
-    /// Whether the client's calls go elsewhere.
+    /// Whether the client's calls must be evaluated on another thread.
     #[must_use]
     pub fn is_spent(&self, client: ClientId, now: Time) -> bool {
         self.owed
@@ -50,7 +50,7 @@ impl Allowances {
             .is_some_and(|owed| owed.at(now) > MOST)
     }
 
-    /// A call used so much of the daemon's own thread.
+    /// Records that a call used this many instructions on the daemon's own thread.
     pub fn charge(&mut self, client: ClientId, used: u64, now: Time) {
         if used < SHORT {
             return;

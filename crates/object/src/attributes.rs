@@ -1,5 +1,4 @@
-//! The attributes under which an object's store keeps what is known of the object
-//! (`docs/formats/osd.md`).
+//! The attributes in which a store keeps an object's metadata (`docs/formats/osd.md`).
 //!
 //! ```text
 //!  _   version and time      u…  clients' attributes     h   header of the omap, for methods
@@ -10,14 +9,14 @@ use bytes::Bytes;
 use nacre_types::{Name, Version};
 use nacre_wire::Wire;
 
-/// Clients' attributes are stored behind this prefix.
+/// Prefix of stored client attributes.
 pub const USER_ATTR: &[u8] = b"u";
-/// The object attribute that holds the object's version.
+/// The attribute with the object's version.
 pub const VERSION_ATTR: &[u8] = b"_";
-/// What methods of classes keep beside an object's omap.
+/// The header that class methods keep in addition to an object's omap.
 pub const HEADER_ATTR: &[u8] = b"h";
 
-/// The value of [`VERSION_ATTR`]: the version of the last update, and when that was by its client's
+/// The value of [`VERSION_ATTR`]: the version of the last update, and its time by its client's
 /// clock, in milliseconds since 1970.
 #[must_use]
 pub fn version_value(version: Version, modified_ms: u64) -> Bytes {
@@ -26,7 +25,7 @@ pub fn version_value(version: Version, modified_ms: u64) -> Bytes {
         .into()
 }
 
-/// What a value of [`VERSION_ATTR`] says; nothing if it is none.
+/// Decodes a value of [`VERSION_ATTR`]; `None` if it is none.
 #[must_use]
 pub fn version_of(value: &[u8]) -> (Version, u64) {
     let Some((version, modified)) = value.split_last_chunk::<8>() else {
@@ -43,7 +42,7 @@ pub(crate) fn stored_attr(name: &Name) -> Name {
     Name::copy(&[USER_ATTR, name.as_bytes()].concat())
 }
 
-/// The client's attribute that is stored under this name, if it is one.
+/// The client's name for a stored attribute, if it is a client's.
 #[must_use]
 pub fn user_attr(stored: &[u8]) -> Option<Name> {
     stored.strip_prefix(USER_ATTR).map(Name::copy)

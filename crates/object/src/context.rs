@@ -1,4 +1,4 @@
-//! An object without its data and omap: what its primary keeps of it in memory.
+//! An object without its data and omap: what its primary keeps in memory.
 
 use crate::attributes::{HEADER_ATTR, VERSION_ATTR, user_attr, version_of};
 use crate::claims::Claims;
@@ -10,31 +10,32 @@ use nacre_wire::Payload;
 use nacre_wire::msg::snap::{SnapSet, Whole};
 use std::collections::BTreeMap;
 
-/// What an object is, after every update that was executed on it, committed or not.
+/// An object's state after every update executed on it, committed or not.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Context {
     /// Whether it exists.
     pub exists: bool,
     /// Version of its last update.
     pub version: Version,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// When that was by its client's clock, in milliseconds since 1970.
+    /// Time of the last update by its client's clock, in milliseconds since 1970.
     pub modified_ms: u64,
     /// Clients' attributes.
     pub attrs: BTreeMap<Name, Bytes>,
-    /// What methods keep beside the omap.
+    /// The header that methods keep in addition to the omap.
     pub header: Bytes,
     /// Watches and locks.
     pub claims: Claims,
-    /// Its snapshots. Of a clone, nothing.
+    /// Its snapshots. Empty for a clone.
     pub snaps: SnapSet,
-    /// Nobody can read all of it: what replaces it must not keep the rest of a block.
+    /// Some of it cannot be read from any replica: what replaces it must not keep the rest of a
+    /// block.
     pub damaged: bool,
 }
 
 impl Context {
-    /// What an object's stored attributes say of it.
+    /// Decodes an object's stored attributes.
     #[must_use]
     pub fn of(stat: Option<ObjectStat>) -> Self {
         let Some(stat) = stat else {
@@ -71,17 +72,17 @@ impl Context {
     pub const fn is_stored(&self) -> bool {
         self.exists || self.snaps.whiteout
     }
-    /// Bytes that the store counts for it, if it has it.
+    /// Bytes that the store counts for it, if the store has it.
     #[must_use]
     pub fn stored_size(&self) -> Option<u64> {
         self.is_stored().then_some(self.size)
     }
 }
 
-/// An object that is copied, whole.
+/// The complete source object of a copy.
 #[derive(Debug, Default)]
 pub struct Source {
-    /// All but the data.
+    /// Everything except the data.
     pub object: Whole,
     /// Its data.
     pub data: Payload,

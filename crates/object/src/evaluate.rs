@@ -1,8 +1,8 @@
-//! What an operation does to an object: conditions in, effects out. No state, no I/O.
+//! Evaluates an operation on an object: conditions in, effects out. No state, no I/O.
 //!
-//! Parts are evaluated in order, each on the object as the parts before it left it (`view.rs`). The
-//! first that fails ends the operation without effects. Where something must be read first, the
-//! outcome says what; then the operation is evaluated again, from its beginning.
+//! Parts are evaluated in order, each on the object as the previous parts left it (`view.rs`). The
+//! first part that fails ends the operation without effects. If something must be read first, the
+//! outcome names it, and the operation is later evaluated again from its beginning.
 
 use crate::attributes::{VERSION_ATTR, version_value};
 use crate::claims::{Claiming, Scene};
@@ -24,46 +24,47 @@ use nacre_wire::msg::{PayloadCursor, payload_len};
 use nacre_wire::{Payload, Wire};
 use std::sync::Arc;
 
-/// What an operation does.
+/// The outcome of an evaluation.
 #[derive(Debug)]
 pub enum Outcome {
     /// It changes the object.
     Update(Update),
-    /// It does not: it failed, or only reads.
+    /// It changes nothing: it failed, or only reads.
     Answer {
-        /// Why it failed.
+        /// Why it failed, if it did.
         failure: Option<OpFailure>,
-        /// One for each part.
+        /// One result for each part.
         results: Vec<SubReply>,
-        /// Data of the reads.
+        /// Data that the parts read.
         payload: Payload,
     },
-    /// These have to be read before it can be said.
+    /// Data must be read before the operation can be evaluated.
     Read {
-        /// At least one.
+        /// What to read; at least one.
         wants: Vec<Want>,
-        /// What was read before.
+        /// What has been read so far.
         fetched: Fetched,
     },
-    /// A method rolls the object back to a snapshot: what it was then has to be looked at first.
+    /// A method rolls the object back to a snapshot: the state at that snapshot must be looked up
+    /// first.
     Back {
-        /// Which.
+        /// The snapshot.
         snap: SnapId,
     },
-    /// A method takes longer than this thread should.
+    /// A method takes longer than is allowed on this thread.
     Heavy {
-        /// What was read before.
+        /// What has been read so far.
         fetched: Fetched,
     },
-    /// A class that a method calls is not here yet.
+    /// A class called by a method has not been fetched yet.
     Program {
-        /// What was known of classes: a number that changes with them.
+        /// The state of the classes in this evaluation: a counter of changes to them.
         moment: u64,
     },
 }
 
 impl Outcome {
-    /// It failed.
+    /// A failed operation.
     pub const fn failed(failure: OpFailure) -> Self {
         Self::Answer {
             failure: Some(failure),
@@ -78,16 +79,16 @@ impl Outcome {
 pub struct Update {
     /// In order; the version attribute is added when the version is known.
     pub effects: Vec<Effect>,
-    /// Data of the effects.
+    /// Payload of the effects.
     pub payload: Payload,
-    /// The object afterwards, but for its version.
+    /// The object's state afterwards, except for its version.
     pub context: Context,
-    /// One for each part.
+    /// One result for each part.
     pub results: Vec<SubReply>,
 }
 
-/// Methods of classes, for whoever evaluates. The object is handed over for the call and comes
-/// back.
+/// Executes class methods during an evaluation. The view of the object is passed to the call and
+/// returned.
 pub trait Methods {
     /// Calls a method. `index` is the part's.
     fn call(
@@ -98,7 +99,7 @@ pub trait Methods {
         input: Bytes,
         view: View,
     ) -> (View, Result<Called, Stop>);
-    /// Runs a script that came with the operation.
+    /// Runs a script sent with the operation.
     fn eval(
         &mut self,
         index: u32,
@@ -109,7 +110,7 @@ pub trait Methods {
     ) -> (View, Result<Called, Stop>);
 }
 
-/// Where there are no classes.
+/// For engines without classes.
 #[derive(Clone, Copy, Debug)]
 pub struct NoMethods;
 
@@ -141,21 +142,21 @@ impl Methods for NoMethods {
     }
 }
 
-/// What a method returned.
+/// The result of a method.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Called {
     /// The activation that ran; 0 for a script that came with the call.
     pub activation: u64,
     /// Zero or positive.
     pub status: u32,
-    /// For the caller.
+    /// Output for the caller.
     pub output: Bytes,
 }
 
-/// Whether the operation is one at all: counts, lengths and names within bounds.
+/// Whether the operation is valid at all: counts, lengths and names within bounds.
 ///
 /// # Errors
-/// What every OSD would answer, whatever the object.
+/// What every OSD would answer, independently of the object.
 pub fn validate(request: &OpRequest, payload: &[Bytes]) -> Result<(), OpFailure> {
     let invalid = |why: &str| {
         Err(OpFailure::Invalid {
@@ -168,30 +169,30 @@ pub fn validate(request: &OpRequest, payload: &[Bytes]) -> Result<(), OpFailure>
     check_operation(&request.ops, payload)
 }
 
-/// What an evaluation knows besides the operation and the object.
+/// The circumstances of an evaluation, besides the operation and the object.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting<'a> {
-    /// Nothing that needs more room is taken.
+    /// Operations that need more space are refused.
     pub full: bool,
-    /// Whether the operation was taken as one that may write.
+    /// Whether the operation was accepted as one that may write.
     pub may_write: bool,
-    /// For watches and locks.
+    /// Decides about watches and locks.
     pub scene: &'a Scene,
-    /// What comes from other objects.
+    /// What was fetched from other objects.
     pub brought: &'a Brought,
 }
 
-/// What an operation takes from other objects than its own.
+/// What an operation uses from objects other than its own.
 #[derive(Clone, Debug, Default)]
 pub struct Brought {
-    /// For rollbacks: what the object is to become with one to this snapshot; `None` if the pool
-    /// has none such.
+    /// For rollbacks: the object's state at each of these snapshots; `None` if the pool has no such
+    /// snapshot.
     pub back: Vec<(SnapId, Option<Then>)>,
-    /// For a copy.
+    /// The source of a copy.
     pub source: Option<Arc<Source>>,
 }
 
-/// Evaluates the operation on the object, with what was read for it so far.
+/// Evaluates the operation on the object, with what has been read for it so far.
 pub fn evaluate(
     request: &OpRequest,
     payload: &Payload,
@@ -229,8 +230,8 @@ pub fn evaluate(
     evaluate_parts(request, payload, context, fetched, setting, methods)
 }
 
-/// What most operations are: one part that reads data which is there. As [`View::read`] does it,
-/// without a view that could change.
+/// The fast path for most operations: one part that reads data already present. Equivalent to
+/// [`View::read`], but without a mutable view.
 fn plain_read(
     request: &OpRequest,
     context: &Context,
@@ -248,7 +249,7 @@ fn plain_read(
     })
 }
 
-/// Any operation, part by part.
+/// Evaluates any operation, part by part.
 fn evaluate_parts(
     request: &OpRequest,
     payload: &Payload,
@@ -334,14 +335,14 @@ fn evaluate_parts(
         return Outcome::failed(OpFailure::Full {});
     }
     if (payload_len(&view.written) + small_bytes(&view.effects)) as u64 > OP_BYTES_MAX {
-        // A method may write the same bytes again and again: more than frames take at once would
+        // A method may write the same bytes repeatedly: more effects than fit into a frame would
         // stop every member.
         return Outcome::failed(OpFailure::TooLarge {});
     }
     if attrs > ATTR_BYTES_MAX {
         return Outcome::failed(OpFailure::TooLarge {});
     }
-    // A part that returns nothing takes a byte.
+    // A part without a result takes one byte.
     let silent = |result: &SubReply| matches!(result, SubReply::Done {});
     if !results.iter().all(silent) && results.to_bytes().len() > OUTPUT_BYTES_MAX {
         let why = format!(
@@ -363,7 +364,8 @@ fn evaluate_parts(
     })
 }
 
-/// Attributes and omap entries of effects, in bytes, as the store counts them: with a few for each.
+/// Bytes of the effects' attributes and omap entries, counted like the store does: with a few extra
+/// bytes for each.
 #[must_use]
 pub fn small_bytes(effects: &[Effect]) -> usize {
     let bytes = |effect: &Effect| match effect {
@@ -408,21 +410,22 @@ impl Run<'_> {
         }
     }
 
-    /// Each part keeps to its own bounds; sixty-four of them together need not fit into a message.
+    /// Each part respects its own bounds, but sixty-four of them together may not fit into a
+    /// message.
     fn returns_too_much(&self) -> bool {
         let results: usize = self.results.iter().map(SubReply::carried_bytes).sum();
         payload_len(&self.returned) as u64 > OP_BYTES_MAX || results > RESULT_BYTES_MAX
     }
 
-    /// An earlier part waits for something to be read: what this one will want, as far as can be
-    /// seen, can be read with it.
+    /// An earlier part waits for a read: what this part will want, as far as that is known, can be
+    /// read at the same time.
     fn look_ahead(&mut self, op: &SubOp) {
         let view = &mut self.view;
         let _ = match op.facts().looks {
             Looks::Data(offset, length) => view.read(offset, length).map(drop),
             Looks::Keys(keys) => view.omap_get_many(keys).map(drop),
             Looks::Entries(after, limit) => list(view, after, limit).map(drop),
-            // Attributes are here, and what looks at all stands alone.
+            // Attributes are in memory, and a part that reads everything is the only part.
             Looks::Nothing | Looks::Attrs | Looks::All => Ok(()),
         };
     }
@@ -689,7 +692,7 @@ fn list(view: &mut View, after: &Bytes, limit: u32) -> Result<(Vec<(Bytes, Bytes
     view.omap_list(after, (limit as usize).clamp(1, 10_000))
 }
 
-/// The effect that gives the object its version, and says when it was changed.
+/// The effect that sets the object's version and modification time.
 #[must_use]
 pub fn version_effect(version: Version, modified_ms: u64) -> Effect {
     Effect::SetAttr {
@@ -766,7 +769,7 @@ mod tests {
         }
     }
 
-    /// There is a short way for the plainest of operations; it must say what the long one says.
+    /// The fast path for simple operations must give the same result as the general one.
     #[test]
     fn a_plain_read_is_what_it_is_part_by_part() {
         let data = Bytes::from_static(b"0123456789");
@@ -832,8 +835,8 @@ mod tests {
         }
     }
 
-    /// What is read for an operation, told to it by `reply` until it is over; the most bytes wanted
-    /// at once.
+    /// Performs the reads of an operation with answers from `reply` until it ends; returns the most
+    /// bytes wanted at once.
     fn read_through(
         ops: Vec<SubOp>,
         context: &Context,
@@ -877,8 +880,8 @@ mod tests {
         }
     }
 
-    /// Each part kept to its bound and all of them together did not fit into a message: the daemon
-    /// ended when it sent the answer, and so did each that the client asked after it.
+    /// Each part respected its bound, but all of them together did not fit into a message: the
+    /// daemon crashed when it sent the answer, and so did each daemon that the client asked next.
     #[test]
     fn an_answer_fits_into_a_message() {
         let data = Bytes::from(vec![0; OP_BYTES_MAX as usize]);
@@ -925,8 +928,8 @@ mod tests {
         assert!(refused(read_through(list(6), &existing(0), page).0));
     }
 
-    /// Sixty-four parts that each read as much as one may were read ahead together: two GiB for one
-    /// operation.
+    /// Sixty-four parts, each with the largest allowed read, were read ahead together: two GiB for
+    /// one operation.
     #[test]
     fn what_is_read_ahead_is_bounded() {
         let size = 64 * OP_BYTES_MAX;
@@ -1100,7 +1103,7 @@ mod tests {
         ));
     }
 
-    /// The store's bound is on all attributes of an object together.
+    /// The store bounds the sum of all attributes of an object.
     #[test]
     fn claims_count_towards_the_size_of_the_attributes() {
         let mut context = existing(0);

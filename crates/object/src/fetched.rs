@@ -1,57 +1,57 @@
-//! What was read of an object for one operation, as the object was before it.
+//! Data read from an object for one operation, as it was before the operation.
 //!
-//! An operation is evaluated without waiting. Where it needs something that is not here yet, it
-//! says what ([`Want`]) and stops; when that has been read, it is evaluated again from its
-//! beginning. So a method of a class is plain code, in Lua or Rust, and an operation is never half
-//! done. What has to be read more than a few times over is read in larger and larger pieces: a
-//! method that walks through a whole object or omap is begun again a dozen times, not once per key.
+//! An evaluation never waits. If it needs something that is not here yet, it records the want
+//! ([`Want`]) and stops; after the read it starts again from its beginning. So a class method is
+//! plain code, in Lua or Rust, and an operation is never half executed. After a few reads, each
+//! further one fetches a larger piece: a method that walks through a whole object or omap is
+//! restarted a dozen times, not once per key.
 //!
-//! Invariant: everything here is from one state of the object, because updates that read hold the
-//! object until they are evaluated (`osd/src/pg/object.rs`), and reads hold back updates.
+//! Invariant: everything here comes from one state of the object, because updates that read block
+//! the object until they are evaluated (`osd/src/pg/object.rs`), and reads delay updates.
 
 use bytes::Bytes;
 use nacre_store::{ObjectKey, Read, ReadReply};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// Rounds of reading for one operation. With growing pieces even the largest object is read in
-/// fewer.
+/// Limit on the rounds of reading for one operation. Because pieces grow, even the largest object
+/// takes fewer.
 pub const ROUNDS_MAX: u32 = 48;
-/// Bytes that one operation may have read.
+/// Limit on the bytes read for one operation.
 pub const FETCHED_BYTES_MAX: u64 = 64 << 20;
-/// Entries of one page at most.
+/// Most entries of one page.
 const PAGE_ENTRIES_MAX: usize = 10_000;
-/// Bytes of one page at most.
+/// Most bytes of one page.
 pub(crate) const PAGE_BYTES_MAX: usize = 4 << 20;
-/// Keys whose values are asked for in one round.
+/// Most keys whose values are read in one round.
 pub(crate) const KEYS_AT_ONCE: usize = 512;
 
-/// Something to be read.
+/// Something to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// Bytes.
+    /// A range of data.
     Data {
-        /// First.
+        /// First byte.
         offset: u64,
-        /// How many; fewer are there at the object's end.
+        /// Length in bytes; the range may extend beyond the object's end.
         length: u64,
     },
     /// Values of these omap keys.
     Keys(Vec<Bytes>),
     /// Omap entries in order.
     Page {
-        /// After this key; `None` is from the first.
+        /// After this key; `None` starts at the first.
         after: Option<Bytes>,
-        /// So many.
+        /// Number of entries.
         entries: usize,
     },
-    /// What a clone of this object takes of a store's room: of the operation's own, or of one of
-    /// its clones.
+    /// The space that a clone of this object takes in the store: of the operation's own object, or
+    /// of one of its clones.
     Clone(ObjectKey),
 }
 
 impl Want {
-    /// As a question to the store.
+    /// The corresponding request to the store.
     #[must_use]
     pub fn read(&self, object: ObjectKey) -> Read {
         match self {
@@ -81,7 +81,7 @@ impl Want {
 pub struct Page {
     /// All entries after this key …
     after: Option<Bytes>,
-    /// … up to this one; to the end if none.
+    /// … up to and including this one; `None`: to the end.
     last: Option<Bytes>,
     entries: Vec<(Bytes, Bytes)>,
 }
@@ -91,7 +91,7 @@ impl Page {
         self.after.as_ref().is_none_or(|after| key > &after[..])
             && self.last.as_ref().is_none_or(|last| key <= &last[..])
     }
-    /// Whether the next entry after `key`, if there is one, is in the page or behind it.
+    /// Whether the page decides what the next entry after `key` is.
     fn follows(&self, key: Option<&[u8]>) -> bool {
         let begins = match (&self.after, key) {
             (None, _) => true,
@@ -111,7 +111,7 @@ impl Page {
         });
         &self.entries[from..]
     }
-    /// The last key it says something of; `None` if it goes to the end of the omap.
+    /// The last key that the page covers; `None` if it goes to the end of the omap.
     #[must_use]
     pub const fn last(&self) -> Option<&Bytes> {
         self.last.as_ref()
@@ -129,22 +129,22 @@ pub struct Fetched {
 }
 
 impl Fetched {
-    /// How often something was read for the operation.
+    /// Number of read rounds so far.
     #[must_use]
     pub const fn rounds(&self) -> u32 {
         self.rounds
     }
-    /// Whether nothing more may be read.
+    /// Whether the limit on reads is reached.
     #[must_use]
     pub const fn is_exhausted(&self) -> bool {
         self.rounds >= ROUNDS_MAX || self.bytes > FETCHED_BYTES_MAX
     }
-    /// Everything that was wanted together is here.
+    /// Marks the end of a round: everything wanted together has been read.
     pub fn end_round(&mut self) {
         self.rounds += 1;
     }
 
-    /// Takes in what was read; no reply means that the object is not there.
+    /// Stores what was read; no reply means that the object does not exist.
     pub fn take(&mut self, want: Want, reply: Option<ReadReply>) {
         match (want, reply) {
             (Want::Data { offset, length }, reply) => {
@@ -153,7 +153,7 @@ impl Fetched {
                     _ => Vec::new(),
                 };
                 self.bytes += pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
-                // Of two that begin together, the longer one says more.
+                // Of two pieces with the same start, keep the longer one.
                 if self.data.get(&offset).is_none_or(|(had, _)| *had < length) {
                     self.data.insert(offset, (length, pieces));
                 }
@@ -166,7 +166,7 @@ impl Fetched {
                         .extend(entries.into_iter().map(|(key, value)| (key, Some(value))));
                 }
             }
-            // The operation remembers it (`Pending::clone_bytes` in `osd`).
+            // The operation records it (`Pending::clone_bytes` in `osd`).
             (Want::Clone(_), _) => {}
             (Want::Page { after, .. }, reply) => {
                 let (entries, more) = match reply {
@@ -195,7 +195,7 @@ impl Fetched {
             .sum::<u64>();
     }
 
-    /// Bytes `offset..end`, if they were read. They may end early: there was no more.
+    /// Bytes `offset..end`, if they were read. The result is shorter at the object's end.
     #[must_use]
     pub fn data(&self, offset: u64, end: u64) -> Option<Vec<Bytes>> {
         let covers =
@@ -204,7 +204,7 @@ impl Fetched {
         Some(slice(pieces, offset - from, end - from))
     }
 
-    /// The value of an omap key, if it was read: `Some(None)` if there is none.
+    /// The value of an omap key, if it was read: `Some(None)` if the key does not exist.
     #[must_use]
     pub fn key(&self, key: &[u8]) -> Option<Option<Bytes>> {
         if let Some(value) = self.keys.get(key) {
@@ -215,13 +215,13 @@ impl Fetched {
         Some(at.map(|at| page.entries[at].1.clone()))
     }
 
-    /// A page that has the next entry after `key`, or shows that there is none.
+    /// A page that contains the next entry after `key`, or shows that there is none.
     #[must_use]
     pub fn page(&self, key: Option<&[u8]>) -> Option<&Page> {
         self.pages.iter().rev().find(|page| page.follows(key))
     }
 
-    /// What to read where `offset..end` is needed of an object of `size` bytes.
+    /// What to read when `offset..end` of an object of `size` bytes is needed.
     #[must_use]
     pub fn want(&self, offset: u64, end: u64, size: u64) -> Want {
         let needed = end - offset;
@@ -231,7 +231,7 @@ impl Fetched {
         }
     }
 
-    /// How much to read where so much is needed: more, the more often something was needed before.
+    /// How much to read when this much is needed: it grows with the number of rounds.
     #[must_use]
     pub const fn widened(&self, length: u64) -> u64 {
         if self.rounds < 2 {
@@ -240,7 +240,7 @@ impl Fetched {
         let wide = 4096 << if self.rounds > 13 { 13 } else { self.rounds };
         if wide > length { wide } else { length }
     }
-    /// As [`Self::widened`], for omap entries.
+    /// Like [`Self::widened`], for omap entries.
     #[must_use]
     pub const fn widened_entries(&self, entries: usize) -> usize {
         if self.rounds < 2 {
@@ -251,7 +251,7 @@ impl Fetched {
     }
 }
 
-/// Bytes `from..to` of what the pieces hold, as far as they go.
+/// Bytes `from..to` of the pieces, as far as they reach.
 #[must_use]
 pub fn slice(pieces: &[Bytes], from: u64, to: u64) -> Vec<Bytes> {
     let mut out = Vec::new();

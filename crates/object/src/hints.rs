@@ -1,17 +1,17 @@
-//! What a method is likely to read first: what it read first the last times.
+//! Predicts what a method reads first from what it read first in recent calls.
 //!
-//! A method that finds its data not at hand is begun again when it is (`fetched.rs`). Most methods
-//! begin with the same reads at every call, or with the omap key that is their input. Twice the
-//! same is enough to read it before the method runs at all. A wrong guess costs a read and changes
-//! nothing.
+//! A method whose data is not in memory is restarted when the data has arrived (`fetched.rs`). Most
+//! methods start with the same reads in every call, or with the omap key that is their input. After
+//! two equal calls, these reads are done before the method runs at all. A wrong prediction costs a
+//! read and changes nothing else.
 
 use crate::fetched::Want;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Methods that are remembered.
+/// Most methods remembered.
 const METHODS_MAX: usize = 1024;
-/// Reads of one method that are remembered.
+/// Most reads remembered per method.
 const WANTS_MAX: usize = 4;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -39,20 +39,20 @@ impl Guess {
 #[derive(Debug)]
 struct Habit {
     guesses: Vec<Guess>,
-    /// So many times in a row.
+    /// How many times in a row.
     times: u32,
 }
 
-/// See the module head. Methods are known by activation and name.
+/// See the module head. Methods are identified by activation and name.
 #[derive(Debug, Default)]
 pub struct Hints(BTreeMap<(u64, String), Habit>);
 
 impl Hints {
-    /// What to read before the method is run; empty if nobody knows.
+    /// What to read before the method runs; empty without a prediction.
     #[must_use]
     pub fn wants(&self, activation: u64, method: &str, input: &Bytes) -> Vec<Want> {
-        // A lookup without making the name a `String` would need another table; a call costs a
-        // hundred times as much.
+        // A lookup that avoids making a `String` of the name would need another table; a call costs
+        // a hundred times as much.
         let habit = self
             .0
             .get(&(activation, method.to_owned()))
@@ -68,7 +68,7 @@ impl Hints {
             .unwrap_or_default()
     }
 
-    /// The method was run without a guess and wanted these first.
+    /// Records that the method ran without a prediction and wanted these reads first.
     pub fn learn(&mut self, activation: u64, method: &str, input: &Bytes, wants: &[Want]) {
         let key = (activation, method.to_owned());
         let guesses: Vec<Guess> = wants

@@ -1,16 +1,15 @@
-//! What an operation does to an object (OSDI 2006 §5; DESIGN §4; CHECKLIST CEPH-09, MAL-20 to
-//! MAL-24).
+//! Evaluates operations on objects (OSDI 2006 §5; DESIGN §4; CHECKLIST CEPH-09, MAL-20 to MAL-24).
 //!
 //! ```text
 //!  operation ─┐                            ┌─▶ effects, results, the object afterwards    (for the log and the replicas)
 //!  context ───┼─▶ evaluate ─▶ View ◀─▶ ────┼─▶ an answer                                  (it failed, or only reads)
-//!  fetched ───┘      │                     └─▶ wants: what is to be read first            (then again, from its beginning)
+//!  fetched ───┘      │                     └─▶ wants: what must be read first             (then again, from its beginning)
 //!                    └─▶ Runtime: methods of classes, in Lua or Rust, on the same View
 //! ```
-//! The caller reads what is wanted, evaluates again, and makes the effects durable: an OSD's
-//! primary, the engine on Ceph, and objects in memory for tests ([`memory`]).
-//! Nothing here knows of placement groups, replicas, clocks or I/O, so the same operation on the
-//! same object has the same effects wherever it is evaluated.
+//! The caller performs the wanted reads, evaluates again, and makes the effects durable. Callers
+//! are an OSD's primary, the engine on Ceph, and in-memory objects for tests ([`memory`]). Nothing
+//! here depends on placement groups, replicas, clocks or I/O, so the same operation on the same
+//! object has the same effects wherever it is evaluated.
 #![forbid(unsafe_code)]
 
 mod allowance;

@@ -1,14 +1,14 @@
-//! An object in memory, as simple as it can be, for tests and models: it reads what an evaluation
-//! wants, and its effects are applied to it.
+//! A minimal in-memory object for tests and models: it answers the reads of an evaluation and
+//! applies the effects.
 //!
 //! ```text
 //!  perform: context ─▶ evaluate ─┬─▶ wants ── read here ──▶ evaluate again
 //!                                ├─▶ an answer
 //!                                └─▶ effects ── applied here ──▶ results
 //! ```
-//! It has no opinion of its own on what an operation does: that is [`evaluate`]'s, on every engine.
-//! So it serves to try what is built *on* objects. A test *of* objects states what it expects in
-//! literal values, or has a model that depends on nothing of this crate.
+//! The semantics of operations are only in [`evaluate`], for every engine. So this object serves to
+//! test code built *on* objects. A test *of* objects states its expectations as literal values, or
+//! has a model that uses nothing of this crate.
 
 use crate::attributes::{HEADER_ATTR, user_attr};
 use crate::claims::{Claims, Scene};
@@ -36,25 +36,25 @@ pub struct Object {
     pub attrs: BTreeMap<Name, Bytes>,
     /// Its ordered map.
     pub omap: BTreeMap<Bytes, Bytes>,
-    /// The number of its last update.
+    /// The version of its last update.
     pub version: Version,
-    /// Watches, locks and the header of methods, as a store keeps them.
+    /// Watches, locks and the methods' header, stored as in a store.
     pub kept: BTreeMap<Bytes, Bytes>,
 }
 
-/// What an operation returned, and the version of the object after it.
+/// An operation's results: the object's version after it, the parts' results, and the data read.
 pub type Performed = (Version, Vec<SubReply>, Payload);
 
 impl Object {
-    /// Does all parts of an operation, or none. `full`: there is no room for more; `source` is what
-    /// a copy makes the object.
+    /// Executes all parts of an operation, or none. `full`: there is no space left; `source` is the
+    /// source object of a copy.
     ///
     /// # Errors
-    /// As every engine would refuse it.
+    /// The failure that every engine would return.
     ///
     /// # Panics
-    /// If the operation rolls back, or is about a placement group or watchers: no one object can do
-    /// it.
+    /// If the operation rolls back, or concerns a placement group or watchers: a single object
+    /// cannot execute it.
     pub fn perform(
         object: &mut Option<Self>,
         request: &OpRequest,
@@ -139,7 +139,7 @@ impl Object {
         }
     }
 
-    /// All of it, for a copy.
+    /// The complete object, as the source of a copy.
     fn whole(object: Option<&Self>) -> Result<Source, OpFailure> {
         let request = OpRequest {
             ops: vec![SubOp::ReadWhole {}],
@@ -165,7 +165,7 @@ impl Object {
         }
     }
 
-    /// What a store would answer.
+    /// Answers a read like a store.
     pub(crate) fn read(&self, want: &Want) -> ReadReply {
         let pair = |(key, value): (&Bytes, &Bytes)| (key.clone(), value.clone());
         match want {
@@ -198,7 +198,7 @@ impl Object {
         }
     }
 
-    /// Makes it what an update's effects say.
+    /// Applies an update's effects.
     pub(crate) fn apply(object: &mut Option<Self>, effects: Vec<Effect>, payload: Payload) {
         let mut written = PayloadCursor::new(payload);
         for effect in effects {
@@ -276,7 +276,7 @@ mod tests {
         copy(object, ops, data, None)
     }
 
-    /// Expectations are literal: the evaluator is under test here as well.
+    /// Expected values are literal, because the evaluator is under test here too.
     #[test]
     fn operations_do_all_or_nothing() {
         let mut object = None;

@@ -1,16 +1,16 @@
-//! Methods of classes on objects: the bridge between an operation's view of its object and the Lua
-//! runtime (MAL-20 to MAL-24, MAL-26, MAL-29).
+//! Executes class methods on objects: the bridge between an operation's view of its object and the
+//! Lua runtime (MAL-20 to MAL-24, MAL-26, MAL-29).
 //!
 //! ```text
 //!  operation ─Call─▶ Runtime ──View moves in──▶ ClassVm (Luau or Rust) ──View moves out──▶ effects of the operation
 //!                      │ within INLINE: done on the daemon's own thread
-//!                      └ beyond it: Stop::Heavy; somebody else evaluates the whole operation again, with the full budget
+//!                      └ beyond it: Stop::Heavy; another thread evaluates the whole operation again, with the full budget
 //! ```
-//! A hostile or merely long method costs the daemon's thread [`INLINE`] once, all calls of its
-//! operation together; after that its operations go straight to the other evaluator while the
-//! daemon serves. What no count stands before is bounded by the host's clock ([`Patience`]), with
-//! the same end. A client whose longer calls use more than their share has all its calls evaluated
-//! there for a while (`allowance.rs`).
+//! A hostile or merely long method costs the daemon's thread [`INLINE`] once, for all calls of its
+//! operation together; after that its operations go straight to another thread while the daemon
+//! keeps serving. Steps that no instruction count limits are bounded by the host's clock
+//! ([`Patience`]), with the same outcome. A client whose longer calls exceed their share has all
+//! its calls evaluated there for a while (`allowance.rs`).
 
 use crate::allowance::Allowances;
 use crate::attributes::HEADER_ATTR;
@@ -29,8 +29,8 @@ use nacre_wire::msg::replication::Effect;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What an operation's methods may use on the daemon's own thread: about a millisecond. A MiB that
-/// is allocated takes some 0.2 of one.
+/// What an operation's methods may use on the daemon's own thread: about a millisecond. Allocating
+/// one MiB takes some 0.2 ms.
 const INLINE: Budget = Budget {
     instructions: 20_000,
     memory: 1 << 20,
@@ -39,50 +39,50 @@ const INLINE: Budget = Budget {
     text: 16 << 10,
     ..Budget::CLASS
 };
-/// Longest script of a call that is compiled on the daemon's own thread, in bytes: 60 ns each,
-/// usually.
+/// Longest script that is compiled on the daemon's own thread, in bytes: usually 60 ns per byte.
 const INLINE_TEXT_MAX: usize = 4 << 10;
-/// What a call counts for besides that was over late, or that the host's clock ended: a clock is
-/// also run out by a daemon that was not let run, so not for a client's whole allowance.
+/// Extra charge for a call that ended late or was ended by the host's clock. It is less than the
+/// client's whole allowance, because the clock also runs out when the daemon itself was not
+/// scheduled.
 const OVERDUE: u64 = 4 * INLINE.instructions;
-/// So many times an operation's time are for the check of a class: a second, more than twice what a
-/// monitor's check has.
+/// Multiple of an operation's time allowed for checking a class: a second, more than twice the time
+/// of a monitor's check.
 const CHECK_TIMES: u32 = 256;
 /// Compiled scripts kept by one runtime.
 const CHUNKS: usize = 256;
 /// An object or a part of it would be too large.
 const EFBIG: i32 = 27;
-/// Snapshots that one operation may try to roll back to: those that are not there fail, and a
-/// method may catch that.
+/// Snapshots that one operation may try to roll back to: a method may catch the error for one that
+/// does not exist and try another.
 const ROLLBACKS_TRIED_MAX: usize = 4;
 /// Methods remembered as heavy.
 const HEAVY_MAX: usize = 4096;
 
-/// An error of a program that people should hear of.
+/// A program's error to be reported to operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
-    /// The class; empty for a script that came with its call.
+    /// The class; empty for a script sent with its call.
     pub class: String,
     /// The activation that ran.
     pub activation: u64,
-    /// Which method.
+    /// The method.
     pub method: String,
-    /// What happened.
+    /// The error.
     pub error: ScriptError,
 }
 
-/// What an evaluation knows besides the object.
+/// The circumstances of an evaluation, besides the object.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// All classes of the moment.
+    /// All classes known at the moment.
     pub classes: Arc<Classes>,
-    /// Who asks.
+    /// The request.
     pub request: Request,
-    /// Which moment that is: it counts changes of what is known of classes.
+    /// Identifies the state of the classes: counts changes to them.
     pub moment: u64,
 }
 
-/// Runs methods. One per thread that evaluates.
+/// Runs methods. One per evaluating thread.
 pub struct Runtime {
     vm: Option<ClassVm<View>>,
     /// Whether to give up beyond [`INLINE`].
@@ -91,11 +91,12 @@ pub struct Runtime {
     hints: Hints,
     patience: Option<Arc<dyn Patience>>,
     allowances: Allowances,
-    /// Whose operation is in hand, since when, and the instructions that its calls have used.
+    /// The client of the current operation, its start, and the instructions that its calls have
+    /// used.
     asker: ClientId,
     begun: Time,
     spent: u64,
-    /// Of the operation in hand.
+    /// Circumstances of the current operation.
     pub facts: Facts,
     /// For the cluster log.
     pub complaints: Vec<Complaint>,
@@ -108,18 +109,19 @@ impl std::fmt::Debug for Runtime {
 }
 
 impl Runtime {
-    /// For the daemon's own thread.
+    /// A runtime for the daemon's own thread.
     #[must_use]
     pub fn inline() -> Self {
         Self::new(true)
     }
-    /// For somebody who has the time.
+    /// A runtime for a worker thread.
     #[must_use]
     pub fn patient() -> Self {
         Self::new(false)
     }
     fn new(inline: bool) -> Self {
-        // The machine is made with the first call: most daemons of most clusters never need one.
+        // The interpreter is created at the first call: most daemons of most clusters never need
+        // one.
         Self {
             vm: None,
             inline,
@@ -135,7 +137,7 @@ impl Runtime {
         }
     }
 
-    /// Compiled scripts that were found, and those that had to be compiled.
+    /// Number of compiled scripts found in the cache, and number compiled.
     #[must_use]
     pub fn cache(&self) -> (u64, u64) {
         self.vm.as_ref().map_or((0, 0), |vm| {
@@ -143,17 +145,17 @@ impl Runtime {
         })
     }
 
-    /// Ends the running method once it is set, from any thread: for a host whose clock says that it
-    /// is enough. The operation fails without effects and may be tried again.
+    /// A flag that ends the running method when set, from any thread: for hosts that bound calls by
+    /// their clock. The operation fails without effects and may be retried.
     pub fn stop_switch(&mut self) -> Arc<std::sync::atomic::AtomicBool> {
         self.vm
             .get_or_insert_with(|| ClassVm::new(CHUNKS))
             .stop_switch()
     }
 
-    /// Bounds by a clock what an operation's calls may take together. On the daemon's own thread,
-    /// one that takes longer is evaluated elsewhere; anywhere else it fails without effects and may
-    /// be tried again. Once, before the first call.
+    /// Bounds the time of all calls of an operation by a clock. On the daemon's own thread, an
+    /// operation that takes longer is evaluated on another thread; elsewhere it fails without
+    /// effects and may be retried. To be set once, before the first call.
     pub fn set_patience(&mut self, patience: Arc<dyn Patience>) {
         self.patience = Some(patience.clone());
         self.vm
@@ -161,7 +163,7 @@ impl Runtime {
             .set_patience(patience);
     }
 
-    /// An operation with calls is evaluated next.
+    /// Begins the evaluation of an operation with calls.
     pub fn begin(&mut self, asker: ClientId, now: Time, facts: Facts) {
         (self.asker, self.begun, self.spent, self.facts) = (asker, now, 0, facts);
         if let Some(patience) = &self.patience {
@@ -172,13 +174,13 @@ impl Runtime {
     /// Compiles a class and lists its methods.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Why it is not a valid class.
     pub fn check(
         &self,
         chunk: &Chunk,
     ) -> Result<Vec<(String, nacre_policy::MethodFlags)>, ScriptError> {
-        // The monitors have found it to be one within their time: what takes much longer here is
-        // not its own doing.
+        // The monitors have accepted it within their time limit: if it takes much longer here, the
+        // class is not the cause.
         nacre_policy::check_class_within(chunk, self.patience.clone(), CHECK_TIMES)
     }
 
@@ -195,7 +197,7 @@ impl Runtime {
             let why = "the name of a method is text".to_owned();
             return (view, Err(Stop::Fail(OpFailure::NoSuchMethod { why })));
         };
-        // A script that came with its call is known by its text.
+        // A script sent with its call is identified by its text.
         let heavy = || match target {
             Target::Class(_) => (activation, method.to_owned()),
             Target::Eval(chunk) => (chunk.fingerprint(), String::new()),
@@ -238,7 +240,7 @@ impl Runtime {
         let used = vm.used();
         self.spent += used;
         if self.inline {
-            // Some steps take long for what they count: operators on long strings.
+            // Some steps take long for their instruction count: operators on long strings.
             let late = self
                 .patience
                 .as_ref()
@@ -250,7 +252,7 @@ impl Runtime {
             );
         }
         let outcome = match end {
-            // It waits for nothing of the object: it has called a class that is on its way.
+            // It waits for nothing of the object: it has called a class that is being fetched.
             CallEnd::Wait if view.wanted.is_empty() && view.back.is_none() => {
                 return (view, Err(Stop::Program(self.facts.moment)));
             }
@@ -274,11 +276,10 @@ impl Runtime {
             );
         };
         if self.inline && error.kind == Kind::Clock {
-            // It may do better next time: this may have been a moment in which the daemon was not
-            // let run.
+            // It may succeed next time: the daemon may not have been scheduled for a moment.
             return (view, Err(Stop::Heavy));
         }
-        // With the whole budget before it: only then is it the method's own doing.
+        // Only with the whole budget available is the method itself the cause.
         if self.inline && matches!(error.kind, Kind::Instructions | Kind::Memory) {
             if left.instructions == INLINE.instructions {
                 if self.heavy.len() >= HEAVY_MAX {
@@ -321,7 +322,7 @@ impl Runtime {
     }
 }
 
-/// As much of a text as a reply may say.
+/// Cuts a text to the length allowed in a reply.
 #[must_use]
 pub fn bounded(mut text: String) -> String {
     let mut end = text.len().min(WHY_BYTES_MAX);
@@ -371,7 +372,7 @@ type Said<T> = Result<T, nacre_policy::Stop>;
 
 fn said<T>(result: Result<T, Stop>) -> Said<T> {
     result.map_err(|stop| match stop {
-        // A method does not meet the others: they are about methods as a whole.
+        // A method never sees the other variants: they concern methods as a whole.
         Stop::Wait | Stop::Heavy | Stop::Program(_) => nacre_policy::Stop::Wait,
         Stop::Fail(failure) => nacre_policy::Stop::Errno(match failure {
             OpFailure::NotFound {} => errno::ENOENT,
@@ -390,7 +391,7 @@ fn whole(pieces: Vec<Bytes>) -> Bytes {
     }
 }
 
-/// In the interface of classes, length 0 is up to the end.
+/// In the interface of classes, length 0 means up to the end.
 const fn length_or_all(length: u64) -> u64 {
     if length == 0 {
         nacre_wire::msg::client::OP_BYTES_MAX
@@ -430,7 +431,7 @@ impl Object for View {
         all.sort_unstable_by(|a, b| b.cmp(a));
         Ok(all)
     }
-    /// The first of an operation's changes, and so the only rollback in it: otherwise `EINVAL`.
+    /// It must be the operation's first change, and so its only rollback: otherwise `EINVAL`.
     fn rollback(&mut self, snapshot: u64) -> Said<()> {
         let snap = SnapId(snapshot);
         if !self.effects.is_empty() {
@@ -442,7 +443,7 @@ impl Object for View {
                 .ok_or(nacre_policy::Stop::Errno(errno::ENOENT))?;
             return said(self.roll_back(&then));
         }
-        // Each time the operation begins anew.
+        // Counts in every evaluation of the operation.
         if self.brought.len() >= ROLLBACKS_TRIED_MAX {
             return Err(nacre_policy::Stop::Errno(errno::EINVAL));
         }
@@ -525,8 +526,8 @@ impl Object for View {
         let from = if inclusive { prefix } else { after };
         let from = (!from.is_empty()).then(|| Bytes::copy_from_slice(from));
         let room = limit - found.len();
-        // One more than asked for: whether there are more with the prefix is known when the next
-        // one is.
+        // One more than requested: only the next entry shows whether more keys with the prefix
+        // follow.
         let (entries, more) = said(self.omap_list(from.as_ref(), room + 1))?;
         let inside = entries
             .iter()
@@ -559,7 +560,7 @@ impl Object for View {
     }
 }
 
-/// The effect that keeps what methods keep beside the omap.
+/// The effect that stores the methods' header.
 pub(crate) fn header_effect(header: &Bytes) -> Effect {
     let name = Name::copy(HEADER_ATTR);
     if header.is_empty() {

@@ -1,13 +1,13 @@
 //! Plausible bugs, as in the other roles: switched on one at a time to prove that the simulator
-//! notices (`./x mutants`).
+//! detects them (`./x mutants`).
 
 nacre_types::planted_bugs! {
-    /// A write under a lock asks whether it is held, not by whom.
+    /// A write under a lock checks whether the lock is held, but not by whom.
     LockOwnerUnchecked,
-    /// A write notes the newer snapshots that it knows, and makes no clone for them.
+    /// A write records the newer snapshots that it knows but makes no clone for them.
     CloneForgotten,
-    /// A clone goes with the newest of its snapshots, though older ones live.
+    /// A clone is removed with the newest of its snapshots, although older ones still exist.
     NeededCloneTrimmed,
-    /// An operation whose second part fails keeps what its first did.
+    /// An operation whose second part fails keeps the effects of its first part.
     FailedPartKeepsEarlier,
 }

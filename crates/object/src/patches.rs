@@ -1,7 +1,6 @@
-//! Ranges of an object's data that an operation has written, over what was there before.
+//! Ranges of an object's data that an operation has written, on top of the old data.
 //!
-//! Invariant: the ranges are not empty and do not overlap; the newest write of a byte is the one
-//! that is here.
+//! Invariant: ranges are not empty and do not overlap; each byte has its newest write.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -29,9 +28,9 @@ impl Patch {
 pub struct Part {
     /// First byte.
     pub offset: u64,
-    /// Behind its last byte.
+    /// End of the range, excluded.
     pub end: u64,
-    /// What was written there; `None` if nothing was.
+    /// What was written there; `None` if nothing.
     pub patch: Option<Patch>,
 }
 
@@ -40,7 +39,7 @@ pub struct Part {
 pub struct Patches(BTreeMap<u64, (u64, Patch)>);
 
 impl Patches {
-    /// Writes over `offset..end`.
+    /// Writes `offset..end`.
     pub fn put(&mut self, offset: u64, end: u64, patch: Patch) {
         if offset < end {
             self.cut(offset, end);
@@ -48,7 +47,7 @@ impl Patches {
         }
     }
 
-    /// Forgets what was written to `offset..end`.
+    /// Removes what was written to `offset..end`.
     pub fn cut(&mut self, offset: u64, end: u64) {
         let before = self
             .0
@@ -132,7 +131,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against an array that knows of every byte what was last written there.
+        /// Compares with an array that records the last write of every byte.
         #[test]
         fn the_newest_write_of_every_byte_shows(steps in proptest::collection::vec((0..40_u64, 0..12_u64, 0..6_u8), 0..30), from in 0..40_u64, length in 0..50_u64) {
             let (mut patches, mut model) = (Patches::default(), vec![None; 100]);

@@ -1,18 +1,18 @@
-//! What an object remembers of its snapshots (CHECKLIST CEPH-09). No state, no I/O;
-//! `osd/src/pg/snapshots.rs` makes it last.
+//! What an object records about its snapshots (CHECKLIST CEPH-09). No state, no I/O;
+//! `osd/src/pg/snapshots.rs` makes it durable.
 //!
 //! ```text
 //!  objects of one name, in the store's order      attribute `s` of the live one: SnapSet
-//!    :3      as it was for snapshots 3 and 2        clones    3 preserves [3, 2], 7 preserves [7]
-//!    :7      as it was for snapshot 7               sequence  8: the newest snapshot a write knew
-//!    live    what snapshots after 8 see             whiteout  it is here for its clones' sake, and not for clients
+//!    :3      its state for snapshots 3 and 2        clones    3 preserves [3, 2], 7 preserves [7]
+//!    :7      its state for snapshot 7               sequence  8: the newest snapshot a write knew
+//!    live    what snapshots after 8 see             whiteout  kept only for its clones, not visible to clients
 //! ```
-//! The promise: an object at a snapshot is what it was before the first write that knew of the
-//! snapshot; not there, if it was not there then. A write knows what its snapshot context says, and
-//! in a pool of named snapshots what the map of its primary says. An object that is deleted when it
-//! has no clones is forgotten, its sequence too: where clients have contexts of their own, one that
-//! comes later with an older context makes an object of which newer snapshots say that it was
-//! there.
+//! The guarantee: an object at a snapshot is in its state before the first write that knew of the
+//! snapshot; it does not exist there if it did not exist then. A write knows the snapshots in its
+//! snapshot context, and in a pool of named snapshots those in its primary's map. An object that is
+//! deleted while it has no clones is forgotten, including its sequence. So where clients manage
+//! their own contexts, a later write with an older context creates an object that newer snapshots
+//! report as having existed.
 
 use crate::context::Context;
 use crate::view::Stop;
@@ -26,28 +26,28 @@ use nacre_wire::msg::part::Kind;
 use nacre_wire::msg::replication::Effect;
 use nacre_wire::msg::snap::{CLONE_SNAPS_MAX, CLONES_MAX, CloneInfo, SnapSet};
 
-/// The attribute of the live object that holds its [`SnapSet`].
+/// The attribute of the live object with its [`SnapSet`].
 pub const SNAPS_ATTR: &[u8] = b"s";
-/// Most snapshots in an operation's context; it may name removed ones.
+/// Most snapshots in an operation's context; removed ones may be included.
 const CONTEXT_MAX: usize = 1000;
 
-/// What a snapshot of an object is.
+/// What an object's state at a snapshot is stored as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// The object as it is.
+    /// The live object.
     Live,
     /// This clone.
     Clone(SnapId),
-    /// It was not there.
+    /// The object did not exist.
     Nothing,
 }
 
-/// The live object of the same name.
+/// The key of the live object with the same name.
 #[must_use]
 pub fn live(object: &ObjectId) -> ObjectId {
     at(object, SnapId::HEAD)
 }
-/// The clone of the same name with this id.
+/// The key of the clone with the same name and this id.
 #[must_use]
 pub fn at(object: &ObjectId, snapshot: SnapId) -> ObjectId {
     ObjectId {
@@ -61,16 +61,17 @@ pub fn is_clone(object: &ObjectId) -> bool {
     object.snapshot != SnapId::HEAD
 }
 
-/// What an object's stored attributes say.
+/// Decodes an object's stored attribute.
 #[must_use]
 pub fn of_attr(value: Option<&Bytes>) -> SnapSet {
-    // Attributes are under checksums: what cannot be decoded was never written by us.
+    // Attributes are covered by checksums: one that cannot be decoded was not written by this
+    // program.
     value
         .and_then(|value| SnapSet::from_bytes(value).ok())
         .unwrap_or_default()
 }
 
-/// The effect that stores it.
+/// The effect that stores the set.
 #[must_use]
 pub fn attr_effect(set: &SnapSet) -> Effect {
     let name = Name::copy(SNAPS_ATTR);
@@ -83,7 +84,7 @@ pub fn attr_effect(set: &SnapSet) -> Effect {
     }
 }
 
-/// What the object is at a snapshot.
+/// The object's state at a snapshot.
 #[must_use]
 pub fn resolve(set: &SnapSet, exists: bool, snap: SnapId) -> Found {
     if snap.0 > set.sequence {
@@ -96,8 +97,8 @@ pub fn resolve(set: &SnapSet, exists: bool, snap: SnapId) -> Found {
         .map_or(Found::Nothing, |clone| Found::Clone(clone.id))
 }
 
-/// What a write does about snapshots: the clone that has to be made of the object as it is, and
-/// what it remembers afterwards.
+/// What a write does about snapshots: the clone to be made of the current object, and the set
+/// afterwards.
 #[must_use]
 pub fn preserve(before: &Context, context: &SnapContext) -> (Option<CloneInfo>, SnapSet) {
     let mut after = before.snaps.clone();
@@ -121,10 +122,10 @@ pub fn preserve(before: &Context, context: &SnapContext) -> (Option<CloneInfo>, 
     (Some(clone), after)
 }
 
-/// Whether the object can have another clone.
+/// Whether another clone of the object is allowed.
 ///
 /// # Errors
-/// It has as many as it may have; those of removed snapshots are still to be trimmed.
+/// It has the maximum number; clones of removed snapshots are still to be trimmed.
 pub fn has_room(set: &SnapSet) -> Result<(), OpFailure> {
     let preserved: usize = set.clones.iter().map(|clone| clone.snaps.len()).sum();
     if set.clones.len() <= CLONES_MAX && preserved <= CLONE_SNAPS_MAX {
@@ -136,7 +137,7 @@ pub fn has_room(set: &SnapSet) -> Result<(), OpFailure> {
     Err(OpFailure::TooMany { what })
 }
 
-/// What is left when removed snapshots are forgotten, and the clones that then preserve nothing.
+/// The set after removed snapshots are dropped, and the clones that then preserve nothing.
 #[must_use]
 pub fn trimmed(set: &SnapSet, pool: &PoolSnaps) -> (SnapSet, Vec<SnapId>) {
     let mut after = set.clone();
@@ -156,8 +157,9 @@ pub fn trimmed(set: &SnapSet, pool: &PoolSnaps) -> (SnapSet, Vec<SnapId>) {
     (after, dead)
 }
 
-/// Why the operation cannot be a rollback, if it is one. Not known before it is known whether it
-/// has happened already: the snapshot may have been removed since (simulator, seed 194).
+/// Why the operation cannot be a rollback, if it is one. Checked only after duplicate detection: if
+/// the rollback was already executed, the snapshot may have been removed since (simulator, seed
+/// 194).
 #[must_use]
 pub fn impossible(request: &OpRequest, pool: &PoolSnaps) -> Option<OpFailure> {
     let dead = |op: &SubOp| {
@@ -180,7 +182,7 @@ pub fn impossible(request: &OpRequest, pool: &PoolSnaps) -> Option<OpFailure> {
     })
 }
 
-/// What the operation preserves.
+/// The snapshots that the operation preserves.
 #[must_use]
 pub fn context(request: &OpRequest, pool: &PoolSnaps) -> SnapContext {
     match pool.mode {
@@ -194,8 +196,8 @@ pub fn context(request: &OpRequest, pool: &PoolSnaps) -> SnapContext {
     }
 }
 
-/// Whether the operation changes what snapshots preserve. Watches and locks are of the live object
-/// alone.
+/// Whether the operation changes what snapshots preserve. Watches and locks belong to the live
+/// object only.
 #[must_use]
 pub fn changes_content(request: &OpRequest) -> bool {
     request
@@ -204,10 +206,10 @@ pub fn changes_content(request: &OpRequest) -> bool {
         .any(|op| matches!(op.facts().kind, Kind::Writes | Kind::Calls))
 }
 
-/// Whether the operation's snapshot and snapshot context are possible in the pool.
+/// Whether the operation's snapshot and snapshot context are valid in the pool.
 ///
 /// # Errors
-/// What is wrong.
+/// What is invalid.
 pub fn validate(request: &OpRequest, pool: &PoolSnaps) -> Result<(), OpFailure> {
     let invalid = |why: &str| {
         Err(OpFailure::Invalid {
@@ -250,25 +252,25 @@ pub fn validate(request: &OpRequest, pool: &PoolSnaps) -> Result<(), OpFailure> 
     Ok(())
 }
 
-/// What the object is to become with a rollback.
+/// The result of a rollback.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Then {
-    /// What it is: nothing was written since.
+    /// The current object: nothing was written since the snapshot.
     #[default]
     Same,
     /// This clone.
     Clone(SnapId, Box<Context>),
-    /// It was not there.
+    /// The object did not exist.
     Gone,
 }
 
 impl crate::view::View {
-    /// Makes the object what it was. Watches and locks stay, unless it goes. It is an update even
-    /// where nothing changes: a success without one is not remembered by a later primary, which
+    /// Rolls the object back. Watches and locks stay, unless the object is removed. It is an update
+    /// even if nothing changes: a later primary would not remember a success without an update, and
     /// would roll back what was written since (simulator, seed 153).
     ///
     /// # Errors
-    /// It was not there then, and is not there now.
+    /// The object did not exist then and does not exist now.
     pub fn roll_back(&mut self, then: &Then) -> Result<(), Stop> {
         match then {
             Then::Same => self.create(false),
@@ -322,7 +324,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of what the object was when each snapshot was first known to a write.
+        /// Compares with a list of the object's states when a write first knew each snapshot.
         #[test]
         fn a_snapshot_is_what_was_there_before_the_first_write_that_knew_it(
             steps in proptest::collection::vec(0..10_u8, 1..60),

@@ -1,13 +1,12 @@
-//! An object as an operation sees it while it is evaluated: what was there before, and over it what
-//! the operation has done so far (DESIGN §4).
+//! An object as an operation sees it during evaluation: the old object with the operation's own
+//! changes on top (DESIGN §4).
 //!
 //! ```text
 //!  read ──▶ written by this operation? ──no──▶ read from the store already? ──no──▶ Stop::Wait, and the want is noted
 //!  write ─▶ an effect for the log and the replicas, and a patch for later reads of this operation
 //! ```
-//! Plain parts of operations and methods of classes, in Lua or Rust, go through the same functions.
-//! So every one of them reads what those before it wrote, and what is replicated is effects, never
-//! programs.
+//! Plain parts of operations and class methods, in Lua or Rust, use the same functions. So each of
+//! them reads what earlier ones wrote, and effects are replicated, never programs.
 
 use crate::attributes::stored_attr;
 use crate::context::Context;
@@ -27,13 +26,13 @@ use nacre_wire::msg::replication::Effect;
 use nacre_wire::msg::snap::{COPY_SMALL_BYTES_MAX, Whole};
 use std::collections::BTreeMap;
 
-/// Most steps of one operation's effects.
+/// Most effects of one operation.
 pub const EFFECTS_MAX: usize = 10_000;
 /// Most omap entries of an object that is copied.
 pub const COPY_ENTRIES_MAX: usize = 50_000;
-/// Bytes of one listing: keys and values together.
+/// Most bytes in one listing, keys and values together.
 const LIST_BYTES_MAX: usize = 4 << 20;
-/// What is ordered every store takes.
+/// Every store accepts what is ordered.
 const _: () = assert!(OBJECT_BYTES_MAX <= nacre_store::api::OBJECT_SIZE_MAX);
 
 /// Why an evaluation ends early.
@@ -41,12 +40,13 @@ const _: () = assert!(OBJECT_BYTES_MAX <= nacre_store::api::OBJECT_SIZE_MAX);
 pub enum Stop {
     /// The operation fails.
     Fail(OpFailure),
-    /// It wants something that has not been read yet.
+    /// It needs something that has not been read yet.
     Wait,
-    /// A method takes longer than this thread should: somebody else is to evaluate the operation.
+    /// A method takes longer than is allowed on this thread: another thread must evaluate the
+    /// operation.
     Heavy,
-    /// A method calls a class whose source is on its way. The number is
-    /// the moment of what it knew of classes ([`crate::methods::Facts`]).
+    /// A method calls a class whose source is being fetched. The number is the moment
+    /// ([`crate::methods::Facts`]) of the evaluation.
     Program(u64),
 }
 
@@ -59,35 +59,35 @@ impl From<OpFailure> for Stop {
 /// See the module head.
 #[derive(Debug, Default)]
 pub struct View {
-    /// What it is after the parts so far; its version is still that of before.
+    /// The object after the parts so far; the version is still the old one.
     pub context: Context,
-    /// So far, in order.
+    /// Effects so far, in order.
     pub effects: Vec<Effect>,
-    /// Data of the effects.
+    /// Payload of the effects.
     pub written: Payload,
-    /// Whether something may need more room.
+    /// Whether an effect may need more space.
     pub grows: bool,
     /// What was read for the operation.
     pub fetched: Fetched,
-    /// What it could not go on without, or soon will want.
+    /// What it must have to continue, or will soon want.
     pub wanted: Vec<Want>,
-    /// What the object is to become with rollbacks that methods asked for; `None`: the pool has no
-    /// such snapshot.
+    /// The object's states at the snapshots that methods want to roll back to; `None`: the pool has
+    /// no such snapshot.
     pub brought: Vec<(SnapId, Option<Then>)>,
     /// A method wants to roll back to this snapshot.
     pub back: Option<SnapId>,
-    /// It is a clone's copy by now: nobody here knows its data and omap.
+    /// It has become a copy of a clone: its data and omap are not known here.
     pub(crate) copied: bool,
-    /// So many bytes of the old data still show.
+    /// How many bytes of the old data are still visible.
     old_size: u64,
-    /// Nothing of the old omap shows.
+    /// Nothing of the old omap is visible.
     omap_is_new: bool,
     patches: Patches,
     omap: BTreeMap<Bytes, Option<Bytes>>,
 }
 
 impl View {
-    /// Of the object as it is.
+    /// A view of the current object.
     #[must_use]
     pub fn new(context: Context, fetched: Fetched) -> Self {
         let (old_size, omap_is_new) = (context.size, !context.exists);
@@ -119,7 +119,7 @@ impl View {
         Err(Stop::Wait)
     }
 
-    /// Whether what is to be read for it is as much as one operation may have.
+    /// Whether the wanted reads have reached the limit of one operation.
     pub fn wants_enough(&self) -> bool {
         let bytes = |want: &Want| match want {
             Want::Data { length, .. } => *length,
@@ -142,7 +142,8 @@ impl View {
         self.grows = true;
     }
 
-    /// Before the data changes: attributes that describe it go (`nacre_policy::DERIVED`).
+    /// Called before the data changes: removes attributes that describe the data
+    /// (`nacre_policy::DERIVED`).
     fn data_changes(&mut self) -> Result<(), Stop> {
         let first = Name::copy(&[DERIVED]);
         let describes = |name: &&Name| name.as_bytes().first() == Some(&DERIVED);
@@ -159,11 +160,11 @@ impl View {
 
     // ── data ────────────────────────────────────────────────────────────────────────────
 
-    /// Bytes of a range, short at the object's end.
+    /// Reads a range, short at the object's end.
     ///
     /// # Errors
     /// The object does not exist, the range is larger than one operation may read, or it has to be
-    /// read first.
+    /// read from the store first.
     pub fn read(&mut self, offset: u64, length: u64) -> Result<Vec<Bytes>, Stop> {
         self.exists()?;
         self.is_known()?;
@@ -187,8 +188,8 @@ impl View {
                             Some(pieces) => {
                                 let got = payload_len(&pieces) as u64;
                                 out.extend(pieces);
-                                // The store knows less than the context says only of what is
-                                // damaged; nobody sees other bytes instead.
+                                // The store returns less than the context says only for damaged
+                                // data; clients never get other bytes instead.
                                 if got < old_end - part.offset {
                                     return Ok(out);
                                 }
@@ -209,7 +210,7 @@ impl View {
         if waits { Err(Stop::Wait) } else { Ok(out) }
     }
 
-    /// After a rollback data and omap are read in another operation.
+    /// After a rollback, data and omap can only be read in another operation.
     pub(crate) fn is_known(&self) -> Result<(), Stop> {
         if !self.copied {
             return Ok(());
@@ -224,7 +225,7 @@ impl View {
     /// The object would be too large.
     pub fn write(&mut self, offset: u64, data: Payload) -> Result<(), Stop> {
         let length = payload_len(&data) as u64;
-        // Before anything is done: a method may catch the error and go on.
+        // Checked before any change: a method may catch the error and continue.
         let end = offset
             .checked_add(length)
             .filter(|end| *end <= OBJECT_BYTES_MAX)
@@ -249,8 +250,8 @@ impl View {
     pub fn write_full(&mut self, data: Payload) -> Result<(), Stop> {
         let (size, length) = (self.context.size, payload_len(&data) as u64);
         if self.context.damaged {
-            // Otherwise the rest of the last block, of which nobody knows that nothing of it is
-            // left, would stay unreadable.
+            // Otherwise the rest of the last block would stay unreadable, because it is unknown
+            // whether anything of it is left.
             self.effect(Effect::Truncate { size: 0 })?;
         }
         self.forget_data_from(0);
@@ -262,10 +263,10 @@ impl View {
         Ok(())
     }
 
-    /// Makes what there is of a range read as zeros. The size does not change.
+    /// Makes the existing part of a range read as zeros. The size does not change.
     ///
     /// # Errors
-    /// Too many steps.
+    /// Too many effects.
     pub fn zero(&mut self, offset: u64, length: u64) -> Result<(), Stop> {
         self.data_changes()?;
         let end = offset.saturating_add(length).min(self.context.size);
@@ -317,10 +318,10 @@ impl View {
 
     // ── the object ──────────────────────────────────────────────────────────────────────
 
-    /// Makes it exist.
+    /// Creates the object.
     ///
     /// # Errors
-    /// It does already, and must not.
+    /// It exists and must not.
     pub fn create(&mut self, exclusive: bool) -> Result<(), Stop> {
         if exclusive && self.context.exists {
             return Err(Stop::Fail(OpFailure::AlreadyExists {}));
@@ -330,7 +331,7 @@ impl View {
         Ok(())
     }
 
-    /// Removes it, with attributes and omap.
+    /// Removes the object with its attributes and omap.
     ///
     /// # Errors
     /// It does not exist.
@@ -346,7 +347,7 @@ impl View {
         Ok(())
     }
 
-    /// One effect that makes everything before it void.
+    /// Adds one effect that supersedes all earlier ones.
     pub(crate) fn replace(&mut self, effect: Effect) -> Result<(), Stop> {
         self.effects.clear();
         self.written.clear();
@@ -358,10 +359,10 @@ impl View {
         Ok(())
     }
 
-    /// Makes everything but claims what it is of another object.
+    /// Replaces everything except claims with another object's state.
     ///
     /// # Errors
-    /// Too many steps.
+    /// Too many effects.
     pub fn copy(&mut self, source: &Whole, data: Payload) -> Result<(), Stop> {
         self.write_full(data)?;
         let kept = |name: &Name| source.attrs.iter().any(|(other, _)| other == name);
@@ -388,10 +389,11 @@ impl View {
         Ok(())
     }
 
-    /// All of it, and its data.
+    /// The complete object and its data.
     ///
     /// # Errors
-    /// It does not exist, is larger than can be copied at once, or has to be read first.
+    /// It does not exist, is too large to be copied at once, or has to be read from the store
+    /// first.
     pub fn whole(&mut self) -> Result<(Whole, Vec<Bytes>), Stop> {
         let Context { version, size, .. } = self.context;
         if size > OP_BYTES_MAX {
@@ -437,7 +439,7 @@ impl View {
     /// An attribute's value.
     ///
     /// # Errors
-    /// There is none, or no object.
+    /// There is no such attribute, or no object.
     pub fn attr(&self, name: &Name) -> Result<Bytes, Stop> {
         self.exists()?;
         Ok(self
@@ -468,7 +470,7 @@ impl View {
     /// Removes an attribute.
     ///
     /// # Errors
-    /// There is none, or no object.
+    /// There is no such attribute, or no object.
     pub fn remove_attr(&mut self, name: &Name) -> Result<(), Stop> {
         self.exists()?;
         self.context
@@ -480,7 +482,7 @@ impl View {
         })
     }
 
-    /// Sets what methods keep beside the omap.
+    /// Sets the methods' header.
     ///
     /// # Errors
     /// Too long.
@@ -499,7 +501,7 @@ impl View {
     /// The value of an omap key.
     ///
     /// # Errors
-    /// No object, or it has to be read first.
+    /// There is no object, or the value has to be read from the store first.
     pub fn omap_get(&mut self, key: &Bytes) -> Result<Option<Bytes>, Stop> {
         self.exists()?;
         self.is_known()?;
@@ -511,7 +513,7 @@ impl View {
         }
         match self.fetched.key(key) {
             Some(value) => Ok(value),
-            // A method that asks for one key after the other is likely to ask for their neighbours.
+            // A method that asks for single keys repeatedly is likely to ask for their neighbours.
             None if self.fetched.rounds() >= 4 => {
                 let (before, entries) = (just_before(key), self.fetched.widened_entries(1));
                 self.want(Want::Page {
@@ -523,7 +525,7 @@ impl View {
         }
     }
 
-    /// The values of those omap keys that are there, by key.
+    /// The values of those of the keys that exist, by key.
     ///
     /// # Errors
     /// As [`Self::omap_get`].
@@ -532,8 +534,8 @@ impl View {
         self.is_known()?;
         let unknown =
             |key: &&Bytes| !self.omap.contains_key(*key) && self.fetched.key(key).is_none();
-        // A value may have a MiB: what is asked for at once is bounded, and what has come is
-        // counted before more is.
+        // A value may have one MiB: what is requested at once is bounded, and what has arrived is
+        // counted before more is requested.
         let unknown: Vec<Bytes> = keys
             .iter()
             .filter(unknown)
@@ -553,7 +555,7 @@ impl View {
     }
 
     /// Omap entries after a key (`None`: from the first), in order, at most `limit` of them and a
-    /// few megabytes; and whether there are more after them.
+    /// few megabytes; and whether more follow.
     ///
     /// # Errors
     /// As [`Self::omap_get`].
@@ -584,7 +586,7 @@ impl View {
         }
     }
 
-    /// The first entry after a key. Of the old omap, `entries` are read if some must be.
+    /// The first entry after a key. If the old omap must be read, `entries` of its entries are.
     fn omap_next(
         &mut self,
         after: Option<&Bytes>,
@@ -653,7 +655,7 @@ impl View {
     /// Removes omap keys.
     ///
     /// # Errors
-    /// No object.
+    /// There is no object.
     pub fn omap_remove(&mut self, keys: Vec<Bytes>) -> Result<(), Stop> {
         self.exists()?;
         self.omap.extend(keys.iter().map(|key| (key.clone(), None)));
@@ -663,7 +665,7 @@ impl View {
     /// Removes all omap keys.
     ///
     /// # Errors
-    /// No object.
+    /// There is no object.
     pub fn omap_clear(&mut self) -> Result<(), Stop> {
         self.exists()?;
         self.omap.clear();
@@ -676,8 +678,8 @@ fn zeros(length: u64) -> Bytes {
     BytesMut::zeroed(usize::try_from(length).expect("within an operation's bounds")).freeze()
 }
 
-/// A key such that nothing lies between it and `key`, or as near as is easy: keys are byte strings,
-/// so there is no last one before another.
+/// A key with nothing between it and `key`, or a close approximation: byte strings have no
+/// immediate predecessor.
 fn just_before(key: &Bytes) -> Option<Bytes> {
     let (last, front) = key.split_last()?;
     match last {
@@ -735,7 +737,7 @@ mod tests {
 
     type Seen = Vec<String>;
 
-    /// What the steps see; `Err` when something has to be read first.
+    /// The results of the steps; `Err` when something has to be read first.
     fn run(view: &mut View, steps: &[Step]) -> Result<Seen, Stop> {
         let mut seen = Vec::new();
         for step in steps {
@@ -774,7 +776,7 @@ mod tests {
         Ok(seen)
     }
 
-    /// The same, on an object that simply is what the steps make of it.
+    /// The same on a plain object that the steps change directly.
     fn model(old: &Object, steps: &[Step]) -> (Seen, Option<Object>) {
         let mut now = Some(old.clone());
         let none = OpFailure::NotFound {}.to_string();
@@ -861,8 +863,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
-        /// Whatever has to be read first, and however often the evaluation is begun again, an
-        /// operation sees the object as its own earlier parts left it, and its effects leave that.
+        /// Whatever has to be read first, and however often the evaluation restarts, an operation
+        /// sees the object as its own earlier parts left it, and its effects give that state.
         #[test]
         fn an_operation_sees_what_it_did(
             data in proptest::collection::vec(1..255_u8, 0..30),
@@ -897,7 +899,7 @@ mod tests {
 
     type Change = fn(&mut View);
 
-    /// What describes the data goes with it, for replicas too, and nothing else does.
+    /// Attributes that describe the data are removed with it, on replicas too; others stay.
     #[test]
     fn attributes_that_describe_the_data_go_when_it_changes() {
         let name = |text: &str| Name::copy(text.as_bytes());
@@ -943,14 +945,13 @@ mod tests {
                 .filter(|effect| matches!(effect, Effect::RemoveAttr { .. }))
                 .count();
             assert_eq!(removals, if gone { 2 } else { 0 }, "{what}");
-            // Set again after the change, in the same operation: it stays.
+            // Set again after the change in the same operation, so it stays.
             view.set_attr(&name("~a"), Bytes::new()).expect("set");
             assert!(view.context.attrs.contains_key(&name("~a")));
         }
     }
 
-    /// A method that walks through a large omap key by key is begun again a few times, not once per
-    /// key.
+    /// A method that walks through a large omap key by key restarts a few times, not once per key.
     #[test]
     fn reading_key_by_key_takes_few_rounds() {
         let omap: BTreeMap<Bytes, Bytes> = (0..2000_u32)
@@ -985,7 +986,7 @@ mod tests {
         assert!(fetched.rounds() < 16, "{} rounds", fetched.rounds());
     }
 
-    /// (Planted by a stranger.) A copy has its source's header, or none.
+    /// (Planted by a reviewer.) A copy has its source's header, or none.
     #[test]
     fn a_copy_takes_the_header_along() {
         for (before, after) in [("", "h"), ("mine", "h"), ("mine", "")] {

@@ -1,9 +1,9 @@
-//! What a call costs (MAL-28): `cargo bench -p nacre-policy`, `-- small` for one scenario.
+//! The cost of a call (MAL-28): `cargo bench -p nacre-policy`, `-- small` for one scenario.
 //!
-//! Budget: 5 µs for a call that does nothing, its fresh environment included. The same method in
-//! Rust is measured beside the one in Lua. First figures (2 shared cores): nothing 4.2 µs; small
-//! method 9.2 µs, in Rust 0.2; loop of 100,000 2.5 ms; 150 lines compiled 715 µs; a VM 1.1 ms and
-//! 0.74 MiB.
+//! Budget: 5 µs for a call that does nothing, including its fresh environment. The same method in
+//! Rust is measured next to the one in Lua. First figures (2 shared cores): empty call 4.2 µs;
+//! small method 9.2 µs, in Rust 0.2; loop of 100,000 2.5 ms; 150 lines compiled 715 µs; a VM 1.1 ms
+//! and 0.74 MiB.
 #![allow(
     clippy::disallowed_methods,
     missing_docs,
@@ -19,7 +19,7 @@ use model::Model;
 use nacre_policy::*;
 use std::sync::Arc;
 
-/// CPU seconds of this thread: other load on the machine does not count.
+/// CPU seconds of this thread: other load on the machine is not counted.
 fn cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
     stat.split(' ')
@@ -60,10 +60,10 @@ function nothing(input, output) end
 objclass.register(nothing)
 ";
 
-/// What `nacre bench call` compares with Rust in a cluster.
+/// The class that `nacre bench call` compares with Rust in a cluster.
 const TALLY: &str = include_str!("tally.lua");
 
-/// A validator as they are: takes a value apart, and compares it with the old one.
+/// A typical validator: parses a value and compares it with the old one.
 const VALIDATOR: &str = "
 local function fields(text)
   local found = {}
@@ -78,7 +78,7 @@ function validate(key, old, new, who, revision)
 end
 ";
 
-/// Twice the processor's own cache.
+/// Twice the size of the processor's cache.
 const COLD_BYTES: u64 = 2 << 20;
 
 struct Small;
@@ -155,8 +155,8 @@ fn main() {
     measure("call, tally.get, Lua", 20_000, || {
         call("tally", "get", &key)
     });
-    // In a daemon every call comes with cold caches: what it costs there is what it costs here less
-    // the first line.
+    // In a daemon every call runs with cold caches: its cost there is its cost here minus the first
+    // line.
     let mut others: Vec<u64> = (0..COLD_BYTES / 8).collect();
     let mut cold = || {
         others

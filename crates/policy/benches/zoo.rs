@@ -1,9 +1,9 @@
-//! What hostile scripts cost (MAL-24): `cargo bench -p nacre-policy --bench zoo`, `-- sort` for
-//! those with that in their name.
+//! The cost of hostile scripts (MAL-24): `cargo bench -p nacre-policy --bench zoo`, `-- sort` for
+//! those whose name contains `sort`.
 //!
-//! Every animal of the zoo runs under the budgets of a validator and of a trigger of the metadata,
-//! and under a class's. The table is sorted by time. An instruction stands for 50 ns: a validator's
-//! 20,000 for 1 ms. What costs more per instruction is charged too little.
+//! Every script of the zoo runs under the budgets of a metadata validator, of a metadata trigger
+//! and of a class. The table is sorted by time. An instruction stands for 50 ns: a validator's
+//! 20,000 for 1 ms. A script that takes longer per instruction is undercharged.
 #![allow(
     clippy::disallowed_methods,
     missing_docs,
@@ -19,7 +19,7 @@ use model::Model;
 use nacre_policy::*;
 use std::sync::Arc;
 
-/// CPU seconds of this thread: other load on the machine does not count.
+/// CPU seconds of this thread: other load on the machine is not counted.
 fn cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
     stat.split(' ')
@@ -36,8 +36,8 @@ struct Row {
     end: String,
 }
 
-/// The kernel brings the time up to date every few milliseconds: a call is repeated until it can be
-/// seen.
+/// The kernel updates the CPU time every few milliseconds: a call is repeated until the time is
+/// measurable.
 const SEEN: f64 = 0.04;
 
 fn measure(name: &str, text: &str, budget: &Budget) -> Row {

@@ -1,54 +1,57 @@
-//! What one call may use (MAL-24). Every bound is counted, none is a time: the same call stops at
-//! the same point in every run.
+//! Limits of one call (MAL-24). Every limit is a count, none is a time: the same call stops at the
+//! same point in every run.
 //!
-//! What a count stands for varies: a step of a loop takes 25 ns, the scripts of the zoo up to 200
+//! The time per counted unit varies: a step of a loop takes 25 ns, the scripts of the zoo up to 200
 //! (`cargo bench -p nacre-policy --bench zoo`). Library functions that work long in one step are
-//! charged by the size of what they work on (`vm/prelude.luau`).
+//! charged by the size of their input (`vm/prelude.luau`).
 //!
-//! Operators on strings turn them into numbers or compare them, 0.5 to 1.7 ms for each MiB (zeros;
-//! `1.` with zeros), and have no safepoint. A text that has many of them may hold less, so that its
-//! strings are shorter ([`Budget::operator_bytes`]); that bounds what one step takes, and hosts'
-//! clocks bound all steps together: the more a step may take, the more often they are asked.
+//! Operators on strings convert them into numbers or compare them, which takes 0.5 to 1.7 ms per
+//! MiB (zeros; `1.` with zeros), without a safepoint. A text with many operators may therefore hold
+//! less memory, so that its strings are shorter ([`Budget::operator_bytes`]). That limits the time
+//! of one step. The host's clock limits the sum of the steps: the more a step may take, the more
+//! often the clock is read.
 //!
-//! Not charged, because nothing of ours stands before them:
+//! Not charged, because none of our code runs before it:
 //! - `next`, `pairs` or `table.clear` on a large table that was emptied: up to a millisecond per
 //!   step in 16 MiB;
-//! - code without a loop or a call: some nanoseconds per operation, but for functions of ours as
-//!   metamethods and insertions into a full table, up to 0.2 ms each; at most [`SOURCE_MAX`] long;
-//! - calls that pass on thousands of arguments: some microseconds.
+//! - code without a loop or a call: some nanoseconds per operation, except for our functions used
+//!   as metamethods and insertions into a full table, which take up to 0.2 ms each; at most
+//!   [`SOURCE_MAX`] long;
+//! - calls that pass thousands of arguments: some microseconds.
 //!
-//! Hosts therefore also keep limits of time ([`crate::Patience`]): a call that one ends had no
-//! effects, and is begun again elsewhere or may be tried again.
+//! Hosts therefore also set a time limit ([`crate::Patience`]): a call stopped by it has no
+//! effects, and is restarted elsewhere or may be retried.
 
 use crate::text::Text;
 
-/// The bounds of one call. The defaults are an object class's.
+/// Limits of one call. The defaults are those of an object class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Safepoints the script may pass, plus what library and API calls charge. Luau has a
-    /// safepoint at every call, return, backward jump and step of a pattern match. A million
-    /// are 10 to 60 ms of usual work. API calls charge [`API_COST`] each, and a unit per KiB
-    /// they move.
+    /// Maximum number of safepoints that the script may pass, plus the charges of library and API
+    /// calls. Luau has a safepoint at every call, return, backward jump and step of a pattern
+    /// match. A million take 10 to 60 ms for usual code. API calls charge [`API_COST`] each, and
+    /// one unit per KiB moved.
     pub instructions: u64,
-    /// Bytes the call may hold at once, on top of what the VM held as it began: Lua's heap and the
-    /// bytes of bufferlists.
+    /// Bytes that the call may hold at once, in addition to what the VM held when the call began:
+    /// Lua's heap and the bytes of bufferlists.
     pub memory: usize,
-    /// Bytes the call may allocate in total, garbage included; looked at whenever a quarter of
-    /// [`Self::memory`] was allocated. Bounds the work of concatenating and copying, which passes
-    /// few safepoints: a MiB takes about 0.2 ms.
+    /// Bytes that the call may allocate in total, including garbage; checked whenever a quarter of
+    /// [`Self::memory`] has been allocated. It limits concatenating and copying, which pass few
+    /// safepoints: a MiB takes about 0.2 ms.
     pub churn: usize,
-    /// Bytes that the operators of a text could read between two safepoints: its operators times
-    /// its longest string. What a call may hold shrinks until that holds; a text for which less
-    /// than [`MEMORY_MIN`] would be left is refused. A GiB takes half a second to two.
+    /// Bytes that the operators of a text could read between two safepoints: the number of
+    /// operators times the longest string. The memory limit of a call is reduced until the product
+    /// fits; a text for which less than [`MEMORY_MIN`] would remain is refused. A GiB takes half a
+    /// second to two seconds.
     pub operator_bytes: usize,
-    /// Longest text that runs, in bytes.
+    /// Maximum length of a text that runs, in bytes.
     pub text: usize,
-    /// How deep class calls may nest (`objclass.call`); the outermost is depth 1. Lua's own
-    /// recursion is bounded by Luau: 20,000 Lua frames, 200 frames that go through C (metamethods,
-    /// `pcall`, `table.sort`).
+    /// Maximum nesting of class calls (`objclass.call`); the outermost is depth 1. Luau limits
+    /// Lua's own recursion: 20,000 Lua frames, 200 frames that go through C (metamethods, `pcall`,
+    /// `table.sort`).
     pub depth: u32,
-    /// Bytes of output, all log lines together (each line counts 16 more), and of an error message
-    /// with its stack.
+    /// Bytes of output, of all log lines together (each line counts 16 more), and of an error
+    /// message with its stack.
     pub output: usize,
 }
 
@@ -64,8 +67,8 @@ impl Budget {
         depth: 8,
         output: 1 << 20,
     };
-    /// Whether a text is a class: what stands outside its methods makes functions and small tables.
-    /// A leading monitor and each OSD do it on their own thread.
+    /// For the check whether a text is a class: the code outside its methods creates functions and
+    /// small tables. The leading monitor and each OSD run it on their own thread.
     pub const CHECK: Self = Self {
         instructions: 50_000,
         memory: 2 << 20,
@@ -85,8 +88,8 @@ impl Budget {
         output: 64 << 10,
     };
 
-    /// One judgement of a change of metadata: half a millisecond to a millisecond of usual work.
-    /// Room for the longest value a few times over.
+    /// One validation of a metadata change: half a millisecond to a millisecond of usual work. The
+    /// memory is several times the longest value.
     pub const VALIDATOR: Self = Self {
         instructions: 20_000,
         memory: 4 << 20,
@@ -96,7 +99,7 @@ impl Budget {
         depth: 1,
         output: 264 << 10,
     };
-    /// One run of a trigger of metadata. It sees all that one transaction changed.
+    /// One run of a metadata trigger. It sees all changes of one transaction.
     pub const TRIGGER: Self = Self {
         instructions: 50_000,
         memory: 8 << 20,
@@ -105,10 +108,10 @@ impl Budget {
         ..Self::VALIDATOR
     };
 
-    /// What a call may hold that runs this text.
+    /// Bytes that a call may hold when it runs this text.
     ///
     /// # Errors
-    /// The text is too long, or has too many operators: what to say.
+    /// The text is too long, or has too many operators: the message.
     pub(crate) fn memory_for(&self, text: Text) -> Result<usize, String> {
         let Text {
             operators,
@@ -137,22 +140,22 @@ impl Default for Budget {
     }
 }
 
-/// Least that a call may hold for the sake of its text's operators, in bytes.
+/// The minimum memory of a call after the reduction for its text's operators, in bytes.
 pub const MEMORY_MIN: usize = 64 << 10;
 
-/// What a call of the object interface costs, in instructions: about what it costs the host in
-/// time.
+/// Cost of a call of the object interface, in instructions: about its time on the host.
 pub const API_COST: u64 = 20;
 
-/// What each pair or key of a list costs, in instructions, on its way in or out.
+/// Cost of each pair or key of a list, in instructions, in either direction.
 pub const PAIR_COST: u64 = 8;
 
-/// Longest source text that is compiled. The compiler's own memory is not metered: this bounds it,
-/// the square of what meets in one place of its tables, and what a text can do without a safepoint.
+/// Maximum length of a source text that is compiled. The compiler's own memory is not metered. This
+/// limit bounds it, as well as the quadratic behaviour of its tables and the work that a text can
+/// do without a safepoint.
 pub const SOURCE_MAX: usize = 64 << 10;
 
-/// Longest message of an error, and longest of one line of its stack.
+/// Maximum length of an error message, and of one line of its stack.
 pub const MESSAGE_MAX: usize = 2048;
 
-/// Lines of stack that an error keeps.
+/// Maximum number of stack lines that an error keeps.
 pub const STACK_MAX: usize = 16;

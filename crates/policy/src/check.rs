@@ -1,4 +1,4 @@
-//! Whether a source is a program at all: what an installation asks before anybody depends on it.
+//! Checks whether a source is a valid program: done at installation, before anything depends on it.
 
 use crate::{
     Budget, Chunk, ClassVm, MethodFlags, Object, Page, Patience, ScriptError, Stat, Stop, Vm, errno,
@@ -9,15 +9,15 @@ use std::sync::Arc;
 /// Compiles a class, runs it from top to bottom and lists the methods it registers.
 ///
 /// # Errors
-/// Script and line where it is none.
+/// The script and line of the error.
 pub fn check_class(chunk: &Chunk) -> Result<Vec<(String, MethodFlags)>, ScriptError> {
     check_class_within(chunk, None, 1)
 }
 
-/// The same, for a host that has no more time than so many times its clock's limit.
+/// As [`check_class`], with a time limit of `times` times that of the host's clock.
 ///
 /// # Errors
-/// As [`check_class`]; [`crate::Kind::Clock`]: it may be one.
+/// As [`check_class`]; with [`crate::Kind::Clock`] the source may still be valid.
 pub fn check_class_within(
     chunk: &Chunk,
     clock: Option<Arc<dyn Patience>>,
@@ -34,12 +34,12 @@ pub fn check_class_within(
 /// Compiles a script.
 ///
 /// # Errors
-/// Script and line where it is none.
+/// The script and line of the error.
 pub fn check_script(chunk: &Chunk) -> Result<(), ScriptError> {
     Vm::new(1).check(chunk)
 }
 
-/// Another one's clock, and so many times its limit.
+/// A clock, and the factor applied to its limit.
 struct Times(Arc<dyn Patience>, u32);
 
 impl Patience for Times {
@@ -51,7 +51,7 @@ impl Patience for Times {
     }
 }
 
-/// No object: a class that is only looked at has none.
+/// No object: a class that is only checked has none.
 struct Nothing;
 
 const NONE: Stop = Stop::Errno(errno::ENOENT);

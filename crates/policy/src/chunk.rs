@@ -3,15 +3,15 @@
 use crate::text::{self, Text};
 use std::sync::Arc;
 
-/// Which Lua a class is written for (DESIGN §4): said in its head, never guessed.
+/// The Lua dialect a class is written for (DESIGN §4): declared in its head, never guessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// `--!profile luau`, or nothing: all that the runtime offers.
+    /// `--!profile luau`, or no declaration: everything that the runtime offers.
     #[default]
     Luau,
-    /// `--!profile portable`: runs unchanged on Ceph's Lua 5.3 classes. Calls that Ceph would
-    /// answer otherwise are refused when they happen: reading after an own write, output of a
-    /// writing call, what is not in Ceph's interface.
+    /// `--!profile portable`: runs unchanged as a Lua 5.3 class of Ceph. Calls that behave
+    /// differently on Ceph are refused at run time: reading after an own write, output of a writing
+    /// call, functions that are not in Ceph's interface.
     Portable,
 }
 
@@ -39,7 +39,7 @@ impl Chunk {
             text,
         }
     }
-    /// A chunk whose fingerprint is not its own: a collision, without the work of finding one.
+    /// A chunk with a forged fingerprint: a collision without the search for one.
     #[cfg(test)]
     pub(crate) fn colliding(self, with: &Self) -> Self {
         Self {
@@ -57,17 +57,17 @@ impl Chunk {
     pub fn text(&self) -> &[u8] {
         &self.text
     }
-    /// FNV-1a of name and text: finds the compiled form quickly and tells versions apart for
-    /// people. Who could gain from a collision could make one: equality is always by text.
+    /// FNV-1a of name and text: the key of the compiled form, and a short version identifier for
+    /// people. An attacker could construct a collision, so equality is always decided by the text.
     #[must_use]
     pub const fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
-    /// What it could do between two safepoints.
+    /// The work that it could do between two safepoints.
     pub(crate) const fn counts(&self) -> Text {
         self.counts
     }
-    /// What its head says.
+    /// The profile declared in its head.
     #[must_use]
     pub const fn profile(&self) -> Profile {
         self.profile
@@ -82,7 +82,7 @@ impl PartialEq for Chunk {
 impl Eq for Chunk {}
 
 fn fingerprint(name: &[u8], text: &[u8]) -> u64 {
-    // A zero between them: names have none.
+    // A zero byte between them: names contain none.
     name.iter()
         .chain([&0])
         .chain(text)

@@ -1,4 +1,4 @@
-//! Classes by name, in Lua or in Rust, and what a call of one is and gives back (MAL-20, MAL-22,
+//! Classes by name, in Lua or in Rust, and the inputs and outputs of a class call (MAL-20, MAL-22,
 //! MAL-26).
 
 use crate::error::{ScriptError, errno};
@@ -30,35 +30,36 @@ impl fmt::Debug for ClassRef {
 /// One version of a class.
 #[derive(Clone, Debug)]
 pub struct Class {
-    /// Which version: grows with every installation and every rollback. Built-in classes have 0.
+    /// Version number: it grows with every installation and every rollback. Built-in classes have
+    /// 0.
     pub activation: u64,
     /// Its code.
     pub code: ClassRef,
 }
 
-/// The classes of one moment. The host keeps it behind an `Arc`, replaces it as a whole, and gives
-/// it with each call: all classes of one call are of one moment.
+/// The set of classes at one moment. The host keeps it behind an `Arc`, replaces it as a whole, and
+/// passes it with each call, so that all classes of one call are from the same moment.
 #[derive(Clone, Debug, Default)]
 pub struct Classes {
     by_name: BTreeMap<String, Class>,
 }
 
 impl Classes {
-    /// Adds or replaces one.
+    /// Adds or replaces a class.
     pub fn insert(&mut self, name: &str, activation: u64, code: ClassRef) {
         self.by_name
             .insert(name.to_owned(), Class { activation, code });
     }
-    /// Takes one out; whether it was there.
+    /// Removes a class; returns whether it existed.
     pub fn remove(&mut self, name: &str) -> bool {
         self.by_name.remove(name).is_some()
     }
-    /// One by name.
+    /// The class with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Class> {
         self.by_name.get(name)
     }
-    /// All, by name.
+    /// All classes, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Class)> {
         self.by_name
             .iter()
@@ -66,7 +67,7 @@ impl Classes {
     }
 }
 
-/// Who asks, for what, when: the facts of a request that a class may look at. All come from the
+/// The facts about a request that a class may see: client, object and time. All come from the
 /// operation, none from the machine it runs on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
@@ -76,16 +77,16 @@ pub struct Request {
     pub object: Bytes,
     /// Time of the operation, in nanoseconds since 1970.
     pub now_ns: u64,
-    /// Place of this call in its compound operation, from 0.
+    /// Index of this call in its compound operation, from 0.
     pub subop: u32,
-    /// Seed of `math.random`. The same seed, the same numbers.
+    /// Seed of `math.random`. The same seed gives the same numbers.
     pub seed: u64,
 }
 
 /// One call of a method.
 #[derive(Clone, Debug)]
 pub struct Call<'a> {
-    /// The classes of the moment.
+    /// The current classes.
     pub classes: &'a Arc<Classes>,
     /// What to run.
     pub target: Target<'a>,
@@ -93,9 +94,9 @@ pub struct Call<'a> {
     pub method: &'a str,
     /// Its input.
     pub input: Bytes,
-    /// Who asks.
+    /// The request's facts.
     pub request: &'a Request,
-    /// Its bounds.
+    /// Its limits.
     pub budget: &'a Budget,
 }
 
@@ -105,7 +106,7 @@ pub enum Target<'a> {
     /// An installed class, by name.
     Class(&'a str),
     /// A script that came with the call (Ceph's `lua.eval_json`): its method must be registered
-    /// like a class's.
+    /// like that of a class.
     Eval(&'a Chunk),
 }
 
@@ -114,26 +115,28 @@ pub enum Target<'a> {
 pub enum CallEnd {
     /// It ran to its end, or failed: see the status.
     Done(CallOutcome),
-    /// The object answered [`Stop::Wait`]: drop the effects, fetch, run again from the beginning.
+    /// The object answered [`Stop::Wait`]: drop the effects, fetch the data, run the call again
+    /// from its beginning.
     Wait,
 }
 
-/// What a call gives back.
+/// The result of a call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallOutcome {
-    /// Zero or positive: what the method returned, and the host commits. Negative: an errno, and
+    /// Zero or positive: the method's return value, and the host commits. Negative: an errno, and
     /// the host drops every effect of the call.
     pub status: i32,
-    /// What the method put into its output. Empty if the status is negative.
+    /// The method's output. Empty if the status is negative.
     pub output: Bytes,
-    /// Lines of `objclass.log` and `print`, also of failed calls.
+    /// Lines of `objclass.log` and `print`, also those of failed calls.
     pub log: Vec<(Severity, String)>,
-    /// Instructions used; more than the budget by less than one operation's charge if it ran out.
+    /// Instructions used; if the budget ran out, more than the budget by less than one operation's
+    /// charge.
     pub instructions: u64,
-    /// Most bytes held at once, as seen at safepoints. Depends on what the VM did before: a
-    /// measure, not a result.
+    /// Peak of bytes held, sampled at safepoints. It depends on what the VM did before: a
+    /// measurement, not a result.
     pub memory_peak: usize,
-    /// Whether it changed the object (also if the change is to be dropped).
+    /// Whether it changed the object (even if the change will be dropped).
     pub wrote: bool,
     /// Activation number of the class that ran; 0 for built-in classes and scripts that came with
     /// the call.
@@ -144,14 +147,14 @@ pub struct CallOutcome {
 
 /// A class in Rust, called in the same way as one in Lua.
 pub trait NativeClass: Send + Sync {
-    /// What a method does, before it runs. `None`: there is no such method (`EOPNOTSUPP`).
+    /// The flags of a method, before it runs. `None`: there is no such method (`EOPNOTSUPP`).
     fn method(&self, name: &str) -> Option<MethodFlags>;
 
-    /// Runs a method that [`method`](Self::method) knows. `Ok` is a status (zero or positive; a
-    /// negative one is an errno, too) and the output.
+    /// Runs a method for which [`method`](Self::method) returned flags. `Ok` is a status (zero or
+    /// positive; a negative one is an errno) and the output.
     ///
     /// # Errors
-    /// What the object answered, or the class's own errno.
+    /// The object's answer, or an errno of the class.
     fn call(
         &self,
         method: &str,
@@ -160,18 +163,18 @@ pub trait NativeClass: Send + Sync {
     ) -> Result<(i32, Bytes), Stop>;
 }
 
-/// What a method promised as it was registered.
+/// The flags with which a method was registered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MethodFlags {
     /// It changes nothing: a write is refused with `EROFS`.
     pub read_only: bool,
 }
 
-/// What a native method works with.
+/// The environment of a native method.
 pub struct Context<'a> {
     /// The object.
     pub object: &'a mut dyn Object,
-    /// Who asks.
+    /// The request's facts.
     pub request: &'a Request,
     /// Takes log lines.
     pub log: &'a mut Vec<(Severity, String)>,
@@ -181,13 +184,12 @@ pub struct Context<'a> {
 
 impl Context<'_> {
     /// Calls a method of another native class on the same object. Its effects are part of this
-    /// call's, also if it fails after it wrote: pass the error on then. (Lua is held to that; Rust
-    /// is trusted.)
+    /// call's, even if it fails after it wrote: in that case return the error. (For Lua this is
+    /// enforced; Rust is trusted.)
     ///
     /// # Errors
-    /// What the method failed with; `EOPNOTSUPP` for an unknown method and for classes in Lua (a
-    /// Lua class may call a native one, not the other way round); `ELOOP` if classes call each
-    /// other too deeply.
+    /// The callee's error; `EOPNOTSUPP` for an unknown method and for classes in Lua (a Lua class
+    /// may call a native one, but not the reverse); `ELOOP` if class calls nest too deeply.
     pub fn call(&mut self, class: &str, method: &str, input: Bytes) -> Result<(i32, Bytes), Stop> {
         let Some(ClassRef::Native(callee)) = self.classes.get(class).map(|class| &class.code)
         else {

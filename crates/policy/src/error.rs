@@ -1,4 +1,4 @@
-//! How a script fails: one type for compiling, running, and running out.
+//! Errors of scripts: one type for compiling, running, and exceeding a limit.
 
 use std::fmt;
 
@@ -8,23 +8,23 @@ pub mod errno {
     pub const EPERM: i32 = 1;
     /// No such object, attribute, key or class.
     pub const ENOENT: i32 = 2;
-    /// A script failed by itself.
+    /// An error inside the script.
     pub const EIO: i32 = 5;
-    /// Stopped by the host's clock; nothing happened, and it may be tried again.
+    /// Stopped by the host's clock; nothing happened, and it may be retried.
     pub const EAGAIN: i32 = 11;
     /// The call allocated too much.
     pub const ENOMEM: i32 = 12;
-    /// It exists already.
+    /// It already exists.
     pub const EEXIST: i32 = 17;
-    /// An argument makes no sense.
+    /// An invalid argument.
     pub const EINVAL: i32 = 22;
     /// The method was registered as read-only, and wrote.
     pub const EROFS: i32 = 30;
-    /// A number cannot be carried exactly.
+    /// A number cannot be represented exactly.
     pub const ERANGE: i32 = 34;
     /// Classes call each other too deeply.
     pub const ELOOP: i32 = 40;
-    /// It was there and is gone for good.
+    /// It existed and was removed for good.
     pub const EIDRM: i32 = 43;
     /// No such attribute.
     pub const ENODATA: i32 = 61;
@@ -83,7 +83,7 @@ pub mod errno {
         ("ECANCELED", 125),
     ];
 
-    /// Name of a number, for messages.
+    /// Name of an errno, for messages.
     #[must_use]
     pub fn name(number: i32) -> Option<&'static str> {
         NAMES
@@ -93,7 +93,7 @@ pub mod errno {
     }
 }
 
-/// What is said of a method or entry that a script has not got, after its name.
+/// Message for a method or entry function that a script does not have, after its name.
 pub const NOT_REGISTERED: &str = "is not registered: a method is a global function that the script gives to objclass.register, an entry is a global function";
 
 /// Why a script failed.
@@ -106,28 +106,29 @@ pub enum Kind {
     /// An uncaught error of the object interface, or a method's negative return value: the errno,
     /// positive.
     Errno(i32),
-    /// Out of instructions. Nothing the script does can prevent it.
+    /// Out of instructions. The script cannot prevent it.
     Instructions,
-    /// The host's clock ran out: only where there is a clock, and never part of what a program
-    /// means. Nothing happened; it may be tried again.
+    /// The host's clock ran out. It occurs only where there is a clock, and is never part of a
+    /// program's semantics. Nothing happened; it may be retried.
     Clock,
     /// Out of memory. The VM is usable afterwards.
     Memory,
     /// Recursion too deep: Lua frames, C frames or classes.
     Depth,
-    /// Output, log or a text too long.
+    /// Output, log or text too long.
     Output,
-    /// A number that cannot be carried exactly: beyond ±(2^53 - 1), a fraction where an integer
-    /// belongs, not a number.
+    /// A number that cannot be represented exactly: beyond ±(2^53 - 1), a fraction where an integer
+    /// is required, NaN.
     Number,
     /// No such class, method or entry function.
     Missing,
-    /// The class promised the portable profile, or to read only, and does otherwise.
+    /// The class declared the portable profile, or a method declared itself read-only, and it did
+    /// otherwise.
     Profile,
 }
 
 impl Kind {
-    /// The status a class call ends with: a negative errno.
+    /// The status of the class call: a negative errno.
     #[must_use]
     pub const fn status(self) -> i32 {
         -match self {
@@ -145,7 +146,7 @@ impl Kind {
     }
 }
 
-/// A script's failure, with its place.
+/// The failure of a script, with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptError {
     /// Why.
@@ -154,10 +155,9 @@ pub struct ScriptError {
     pub script: String,
     /// Line in that chunk, from 1, where one is known.
     pub line: Option<u32>,
-    /// What is wrong, without the place. At most [`MESSAGE_MAX`](crate::budget::MESSAGE_MAX)
-    /// bytes.
+    /// The message without the place. At most [`MESSAGE_MAX`](crate::budget::MESSAGE_MAX) bytes.
     pub message: String,
-    /// Whether the script said so itself, by `error` or `assert`; otherwise something befell it.
+    /// Whether the script raised it by `error` or `assert`; otherwise the runtime did.
     pub raised: bool,
     /// Frames, innermost first, such as `zlog:17 in function write`. Shortened to
     /// [`STACK_MAX`](crate::budget::STACK_MAX).

@@ -1,4 +1,4 @@
-//! Stands between a class and its object: counts writes, and holds a method to what it promised.
+//! Checks between a class and its object: counts writes, and enforces a method's flags.
 
 use crate::class::{Context, MethodFlags, NativeClass};
 use crate::error::errno;
@@ -8,20 +8,20 @@ use bytes::Bytes;
 /// What the running method may do, and what the call has done so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
-    /// This method, or one that called it, promised to change nothing.
+    /// This method, or one that called it, is registered as read-only.
     pub read_only: bool,
-    /// The running class says it is portable.
+    /// The running class has the portable profile.
     pub portable: bool,
-    /// The object answered [`Stop::Wait`]: the call is over, also if a native class makes
-    /// something else of the answer.
+    /// The object answered [`Stop::Wait`]: the call is over, even if a native class hides that
+    /// answer.
     pub waited: bool,
-    /// Writes so far, over all classes of the call.
+    /// Writes so far, by all classes of the call.
     pub writes: u64,
-    /// What a portable class did that Ceph would answer otherwise. Ends the call.
+    /// What a portable class did that behaves differently on Ceph. It ends the call.
     pub unportable: Option<&'static str>,
 }
 
-/// An object under rules.
+/// An object with the rules applied to it.
 pub(crate) struct Guard<'a> {
     pub object: &'a mut dyn Object,
     pub rules: &'a mut Rules,

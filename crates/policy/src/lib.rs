@@ -10,16 +10,16 @@
 //!                                              └─ vm/: Luau, through mlua; named nowhere else
 //! ```
 //!
-//! A program can fail; it cannot hurt. Every call has a budget of instructions and memory, sees an
-//! environment of its own, and has no way to a clock, a file, or another call's state. What it does
-//! to its object is the host's transaction, kept or dropped as a whole.
+//! A program can fail, but it cannot do damage. Every call has a budget of instructions and memory
+//! and a separate environment. It cannot reach a clock, a file, or the state of another call. Its
+//! changes to the object are the host's transaction, committed or dropped as a whole.
 //!
 //! Invariants (tests/):
 //! 1. Same chunk, input, object, request, seed and budget: same status, output, log, effects and
-//!    instructions, in every process and whatever ran in the VM before.
-//! 2. A call whose budget is spent ends; no `pcall`, metamethod or error handler keeps it going.
-//! 3. Nothing a call did is visible to the next one but what it did to its object.
-//! 4. A number crosses the border exactly or not at all.
+//!    instructions, in every process and regardless of what ran in the VM before.
+//! 2. A call whose budget is spent ends; no `pcall`, metamethod or error handler keeps it running.
+//! 3. The only trace that a call leaves for the next one is its change of the object.
+//! 4. A number crosses the boundary between Rust and Lua exactly or not at all.
 //!
 //! Start reading at [`object`] (what a class can do), [`class`] (what a call is), `vm/prelude.luau`
 //! (what a script sees), [`vm`].

@@ -1,10 +1,10 @@
-//! Classes that come with Nacre, in Lua: ready to install, and examples to read (MAL-04, MAL-21,
+//! Classes that ship with Nacre, in Lua: ready to install, and examples to read (MAL-04, MAL-21,
 //! MAL-25, MAL-27, MAL-83, MAL-84, MAL-87).
 //!
-//! Sources are `library/classes/NAME.lua`. Nothing here is active until somebody installs it. The
-//! head of a source says what the class is for; the comment before each method says what goes in
-//! and out and how it fails, with examples. [`Documented`] reads these comments: the command, the
-//! API reference and the tests that run every example all use what it finds.
+//! Sources are `library/classes/NAME.lua`. None is active until it is installed. The head of a
+//! source states the purpose of the class; the comment before each method states its input, output
+//! and errors, with examples. [`Documented`] parses these comments: the command, the API reference
+//! and the tests that run every example all use its result.
 //!
 //! ```text
 //!  --!profile portable
@@ -25,7 +25,7 @@ use crate::{Chunk, Profile};
 /// A class of the library.
 #[derive(Clone, Copy, Debug)]
 pub struct LibraryClass {
-    /// Its name, as it is installed by default.
+    /// Its name, also the default name at installation.
     pub name: &'static str,
     /// Its source.
     pub source: &'static str,
@@ -70,13 +70,13 @@ const CLASSES: &[LibraryClass] = &[
     },
 ];
 
-/// All of them, by name.
+/// All classes, by name.
 #[must_use]
 pub const fn classes() -> &'static [LibraryClass] {
     CLASSES
 }
 
-/// One by name.
+/// The class with this name.
 #[must_use]
 pub fn class(name: &str) -> Option<&'static LibraryClass> {
     CLASSES.iter().find(|class| class.name == name)
@@ -88,44 +88,44 @@ impl LibraryClass {
     pub fn chunk(&self) -> Chunk {
         Chunk::new(self.name, self.source)
     }
-    /// Whether it runs on Ceph unchanged.
+    /// Whether it runs unchanged on Ceph.
     #[must_use]
     pub fn profile(&self) -> Profile {
         self.chunk().profile()
     }
-    /// What its comments say.
+    /// The contents of its comments.
     #[must_use]
     pub fn documented(&self) -> Documented {
         documented(self.source)
     }
 }
 
-/// What the comments of a class say. Empty where they say nothing.
+/// The contents of a class's comments. Fields without a comment are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Documented {
     /// One line: what it is.
     pub summary: String,
-    /// The rest of its head.
+    /// The rest of the head comment.
     pub text: String,
     /// Its methods, in the order of the source.
     pub methods: Vec<Method>,
 }
 
-/// What the comment before a method says.
+/// The contents of the comment before a method.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Method {
     /// Its name.
     pub name: String,
     /// What it does.
     pub text: String,
-    /// What goes in.
+    /// Its input.
     pub input: String,
-    /// What comes out.
+    /// Its output.
     pub output: String,
-    /// How it fails.
+    /// Its errors.
     pub errors: String,
-    /// Calls and what comes of them, in order: `METHOD "input" -> "output"`,
-    /// `METHOD "input" !ENAME`; or `setup: …` for what another did before.
+    /// Calls and their results, in order: `METHOD "input" -> "output"`, `METHOD "input" !ENAME`; or
+    /// `setup: …` for calls by another client before them.
     pub examples: Vec<String>,
 }
 
@@ -143,7 +143,7 @@ fn documented(source: &str) -> Documented {
     let mut methods = Vec::new();
     while lines.peek().is_some() {
         let block = comment(&mut lines);
-        // The line after the comment; of an empty comment, just the next line.
+        // The line after the comment; for an empty comment, simply the next line.
         let name = lines
             .next()
             .and_then(|line| line.strip_prefix("function ")?.split('(').next());

@@ -1,4 +1,4 @@
-//! Classes in Rust, for those who compile their own daemons, and to compare with the same in Lua
-//! (MAL-25, MAL-28).
+//! Classes in Rust, for users who compile their own daemons, and for comparison with the same class
+//! in Lua (MAL-25, MAL-28).
 
 pub mod zlog;

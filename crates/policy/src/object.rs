@@ -1,19 +1,19 @@
-//! What a class can do to the object it is called on (MAL-21). The host implements it; effects go
-//! into the host's transaction.
+//! The operations of a class on its object (MAL-21). The host implements them; effects go into the
+//! host's transaction.
 
 use crate::error::errno;
 use bytes::Bytes;
 use nacre_types::Version;
 
-/// Why an operation on the object did not happen.
+/// Why an operation on the object was not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// It failed with this errno (positive). A script sees the error value `-errno`, as in Ceph:
     /// `pcall` gives `false, -2`.
     Errno(i32),
-    /// The host has not got the data at hand. The call is abandoned, no `pcall` can catch it, and
-    /// its effects are dropped; the host fetches what was asked for and runs the call again from
-    /// its beginning.
+    /// The host does not have the data in memory. The call is abandoned, no `pcall` can catch it,
+    /// and its effects are dropped; the host fetches the data and runs the call again from its
+    /// beginning.
     Wait,
 }
 
@@ -24,7 +24,7 @@ pub struct Stat {
     pub size: u64,
     /// Version before this operation.
     pub version: Version,
-    /// When it was last changed, in nanoseconds since 1970, as the operation that changed it said.
+    /// Time of the last change, in nanoseconds since 1970, as given by the operation that made it.
     pub modified_ns: u64,
 }
 
@@ -41,54 +41,54 @@ pub enum Severity {
     Error,
 }
 
-/// First byte of the names of attributes that describe the data and go when it changes.
+/// First byte of the names of attributes that describe the data and are removed when it changes.
 pub const DERIVED: u8 = b'~';
 
-/// Some pairs of the map, and whether there are more after them.
+/// Some pairs of the map, and whether more follow.
 pub type Page<T> = (Vec<T>, bool);
 
-/// One object in the course of one call. Reads see the call's own writes, unless the host can do no
-/// better. A method that fails changed nothing.
+/// One object during one call. Reads see the call's own writes, unless the host cannot provide
+/// that. A method that fails has changed nothing.
 ///
 /// A missing object is `ENOENT` for `stat`, `read` and `remove`; writes create it. A missing
 /// attribute is `ENODATA`, a missing key `ENOENT`.
 ///
 /// An attribute whose name begins with [`DERIVED`] describes the data: every change of the data
-/// removes it, before the change is seen. So a class may keep what it computed from the data
-/// (`library/classes/checksum.lua`).
+/// removes it before the change becomes visible. A class may therefore cache what it computed from
+/// the data (`library/classes/checksum.lua`).
 pub trait Object {
     /// Whether it exists.
     fn exists(&mut self) -> Result<bool, Stop>;
     /// Size, version and time.
     fn stat(&mut self) -> Result<Stat, Stop>;
-    /// Makes it; `EEXIST` if it is there and `exclusive`.
+    /// Creates it; `EEXIST` if it exists and `exclusive` is set.
     fn create(&mut self, exclusive: bool) -> Result<(), Stop>;
-    /// Removes it with attributes and map.
+    /// Removes it with its attributes and map.
     fn remove(&mut self) -> Result<(), Stop>;
 
-    /// At most `length` bytes from `offset`; length 0 is up to the end. Short at the end, empty
-    /// beyond.
+    /// At most `length` bytes from `offset`; length 0 means up to the end. Short at the end, empty
+    /// beyond it.
     fn read(&mut self, offset: u64, length: u64) -> Result<Bytes, Stop>;
-    /// Overwrites; a gap before `offset` reads as zeros.
+    /// Overwrites a range; a gap before `offset` reads as zeros.
     fn write(&mut self, offset: u64, data: Bytes) -> Result<(), Stop>;
     /// Replaces the data.
     fn write_full(&mut self, data: Bytes) -> Result<(), Stop>;
-    /// Writes at the end.
+    /// Appends to the data.
     fn append(&mut self, data: Bytes) -> Result<(), Stop>;
-    /// Cuts or extends with zeros.
+    /// Truncates, or extends with zeros.
     fn truncate(&mut self, size: u64) -> Result<(), Stop>;
-    /// Zeros a range; never extends.
+    /// Writes zeros to a range; never extends the object.
     fn zero(&mut self, offset: u64, length: u64) -> Result<(), Stop>;
-    /// CRC32C of a range (seed 0, as RFC 3720 prints it); length 0 is up to the end (MAL-27).
+    /// CRC32C of a range (seed 0, as RFC 3720 prints it); length 0 means up to the end (MAL-27).
     fn checksum(&mut self, offset: u64, length: u64) -> Result<u32, Stop>;
 
     /// One attribute.
     fn getxattr(&mut self, name: &[u8]) -> Result<Bytes, Stop>;
     /// All attributes, by name.
     fn getxattrs(&mut self) -> Result<Vec<(Bytes, Bytes)>, Stop>;
-    /// Sets one.
+    /// Sets an attribute.
     fn setxattr(&mut self, name: &[u8], value: Bytes) -> Result<(), Stop>;
-    /// Removes one.
+    /// Removes an attribute.
     fn rmxattr(&mut self, name: &[u8]) -> Result<(), Stop>;
 
     /// One value of the map.
@@ -104,20 +104,20 @@ pub trait Object {
     fn map_get_keys(&mut self, after: &[u8], max: u64) -> Result<Page<Bytes>, Stop>;
     /// Sets pairs.
     fn map_set_vals(&mut self, pairs: Vec<(Bytes, Bytes)>) -> Result<(), Stop>;
-    /// Removes a key; a missing one is no error, as in Ceph.
+    /// Removes a key; a missing key is not an error, as in Ceph.
     fn map_remove_key(&mut self, key: &[u8]) -> Result<(), Stop>;
     /// Removes all pairs and the header.
     fn map_clear(&mut self) -> Result<(), Stop>;
-    /// The bytes kept beside the map; empty if never written.
+    /// The header stored with the map; empty if never written.
     fn map_read_header(&mut self) -> Result<Bytes, Stop>;
-    /// Writes them.
+    /// Writes the map's header.
     fn map_write_header(&mut self, data: Bytes) -> Result<(), Stop>;
 
-    /// Snapshots of the object, newest first. Not offered unless the host says otherwise.
+    /// Snapshots of the object, newest first. Unsupported unless the host implements it.
     fn snapshots(&mut self) -> Result<Vec<u64>, Stop> {
         Err(Stop::Errno(errno::EOPNOTSUPP))
     }
-    /// Makes the object what it was at a snapshot. Not offered unless the host says otherwise.
+    /// Restores the object's content as of a snapshot. Unsupported unless the host implements it.
     fn rollback(&mut self, _snapshot: u64) -> Result<(), Stop> {
         Err(Stop::Errno(errno::EOPNOTSUPP))
     }

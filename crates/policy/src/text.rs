@@ -1,26 +1,26 @@
-//! What a text of a script could do between two safepoints, counted without compiling it.
+//! The work that a script's text could do between two safepoints, counted without compiling it.
 //!
 //! ```text
 //!  -s-s-s-s…   one operator after the other, each of which reads a long string: no call, no loop, no step
 //!                └ bounded: operators × longest string ≤ Budget::operator_bytes
 //! ```
-//! Only ever too many are counted: in comments and strings, too.
+//! The count may be too high, never too low: comments and strings are counted too.
 
 /// A text's counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Text {
-    /// Operators that may turn a string into a number or compare two, each as often as it looks at
-    /// one.
+    /// Operators that may convert a string into a number or compare two strings, each counted once
+    /// per string it reads.
     pub operators: usize,
-    /// Bytes of the longest stretch that could be a number in a constant: such a string is the
-    /// chunk's, and not in what a call may hold.
+    /// Bytes of the longest stretch that could be a number in a constant: such a string belongs to
+    /// the chunk, and is not part of the call's memory.
     pub stretch: usize,
-    /// Bytes of all of it.
+    /// Length of the text in bytes.
     pub length: usize,
 }
 
 impl Text {
-    /// The worst of two.
+    /// The maximum of two, field by field.
     pub fn max(self, other: Self) -> Self {
         Self {
             operators: self.operators.max(other.operators),
@@ -30,14 +30,15 @@ impl Text {
     }
 }
 
-/// Operators on numbers and orders. (`..` takes memory, `==` and `#` no time.)
+/// Operators on numbers and comparisons. (`..` takes memory; `==` and `#` take no time.)
 const OPERATORS: &[u8] = b"+*/%^<>";
-/// What is no part of a number, however written, and not of what may join two constants.
+/// Characters that cannot be part of a number in any notation, nor of an expression that may join
+/// two constants.
 const BREAKS: &[u8] = b",=:;{}[]<>*/#%^~&|!@$?";
 
 const OPERATOR: u8 = 1;
 const BREAK: u8 = 2;
-/// What each byte is: scripts that come with calls are scanned each time.
+/// The kind of each byte, in a table: scripts that come with calls are scanned each time.
 const KINDS: [u8; 256] = kinds();
 
 const fn kinds() -> [u8; 256] {
@@ -58,7 +59,7 @@ const fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// The word that begins here; no more than four bytes of it.
+/// The word that begins here, at most four bytes of it.
 fn word_at(text: &[u8], at: usize) -> &[u8] {
     let text = &text[at..text.len().min(at + 4)];
     text.split(|byte| !is_word(*byte))
@@ -66,7 +67,7 @@ fn word_at(text: &[u8], at: usize) -> &[u8] {
         .unwrap_or_default()
 }
 
-/// Counts.
+/// Counts a text.
 pub(crate) fn scan(text: &[u8]) -> Text {
     let mut found = Text {
         length: text.len(),
@@ -79,9 +80,9 @@ pub(crate) fn scan(text: &[u8]) -> Text {
         found.stretch = found.stretch.max(stretch);
         let after = text.get(at + 1).copied().unwrap_or(b' ');
         found.operators += match byte {
-            // Two of them begin a comment, wherever they are not in a string.
+            // Two of them begin a comment, unless they are inside a string.
             b'-' => usize::from(before != b'-' && after != b'-'),
-            // A numeric loop turns three, and has no step if it does not run.
+            // A numeric loop converts three, and has no safepoint if it does not run.
             b'f' if !is_word(before) && word_at(text, at) == b"for" => 3,
             _ => usize::from(kind & OPERATOR),
         };

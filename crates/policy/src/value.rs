@@ -1,10 +1,10 @@
-//! Values that go into and come out of scripts.
+//! Input and output values of scripts.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Largest integer that Lua carries exactly and that no larger one is rounded to: 2^53 - 1. (2^53
-/// is what 2^53 + 1 becomes.)
+/// The largest integer that Lua represents exactly and to which no larger one is rounded: 2^53 - 1.
+/// (2^53 + 1 is rounded to 2^53.)
 pub const INTEGER_MAX: i64 = (1 << 53) - 1;
 
 /// A value without identity: the same bytes in every process.
@@ -12,19 +12,19 @@ pub const INTEGER_MAX: i64 = (1 << 53) - 1;
 pub enum Value {
     /// Nothing.
     Nil,
-    /// A truth value.
+    /// A Boolean.
     Bool(bool),
     /// Exact, within ±[`INTEGER_MAX`]; beyond it is refused in both directions. A Lua number
-    /// without a fraction comes out as this.
+    /// without a fraction is returned as this.
     Integer(i64),
-    /// Any other number, NaN and infinities included: who wants none, checks.
+    /// Any other number, including NaN and infinities: callers that cannot use them must check.
     Number(f64),
     /// A string or a bufferlist.
     Bytes(Bytes),
-    /// A table with keys 1 to n. An empty table comes out as an empty list.
+    /// A table with keys 1 to n. An empty table is returned as an empty list.
     List(Vec<Value>),
-    /// A table with string keys. Integer keys come out as their decimal text only in a table that
-    /// has string keys too.
+    /// A table with string keys. Integer keys are returned as their decimal text, only in a table
+    /// that also has string keys.
     Map(BTreeMap<Bytes, Value>),
 }
 

@@ -8,8 +8,8 @@
 //!                       ├ place   lines and stacks
 //!                       └ natives, objclass   what the prelude calls
 //! ```
-//! What a call is about (trouble, the object, the cache) lies in Luau's app data for its duration;
-//! the host's object is moved in and out.
+//! The state of a call (errors, the object, the cache) is stored in Luau's app data for its
+//! duration; the host's object is moved in and out.
 
 mod buffer;
 mod cache;
@@ -34,10 +34,10 @@ use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Thread};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a VM has done since it was made.
+/// Counters of a VM since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VmStats {
-    /// Chunks that were compiled and loaded already when a call needed them.
+    /// Chunks that were already compiled and loaded when a call needed them.
     pub cache_hits: u64,
     /// Chunks that had to be compiled.
     pub cache_misses: u64,
@@ -45,24 +45,24 @@ pub struct VmStats {
     pub memory: usize,
 }
 
-/// Garbage that may stay between calls: collecting less often than every call is most of why a call
-/// is cheap.
+/// Garbage that may stay between calls: a call is cheap mainly because the collection does not run
+/// after every one.
 const GARBAGE_MAX: usize = 1 << 20;
 
 type Panic = Box<dyn std::any::Any + Send + 'static>;
 
-/// What goes wrong in a call, and what it said.
+/// Errors and output of a call.
 #[derive(Default)]
 pub(super) struct Trouble {
-    /// Why the call must end, whatever the script makes of it.
+    /// Why the call must end, regardless of how the script handles it.
     end: Option<ScriptError>,
-    /// The host has to fetch something: nothing else counts.
+    /// The host must fetch something: nothing else counts.
     wait: bool,
-    /// The host panicked in one of its functions: that goes on when Luau is out of the way.
+    /// The host panicked in one of its functions: the panic is resumed outside Luau.
     panic: Option<Panic>,
     /// The uncaught error.
     failed: Option<ScriptError>,
-    /// Kind of the last message that our own functions raised.
+    /// Kind of the last message raised by our own functions.
     hint: Option<(Kind, String)>,
     log: Vec<(Severity, String)>,
     log_bytes: usize,
@@ -70,21 +70,21 @@ pub(super) struct Trouble {
     random: u64,
 }
 
-/// One Luau state, closed to the world.
+/// One sandboxed Luau state.
 #[derive(Debug)]
 struct Engine {
     lua: Lua,
     meter: Arc<Meter>,
-    /// What the prelude gave back, by name.
+    /// Functions returned by the prelude, by name.
     prelude: BTreeMap<String, Function>,
-    /// Every call runs in it; set back in between.
+    /// Every call runs in this thread; it is reset in between.
     thread: Thread,
     /// Bytes held after the last collection.
     resting: usize,
 }
 
 impl Engine {
-    /// `objects` adds the natives of an object interface before the environment is closed.
+    /// `objects` adds the natives of an object interface before the environment is sealed.
     fn new(
         cache: usize,
         objects: impl FnOnce(&Lua, &Arc<Meter>, &Table) -> mlua::Result<()>,
@@ -103,8 +103,8 @@ impl Engine {
             | StdLib::UTF8
             | StdLib::BIT
             | StdLib::BUFFER;
-        // Luau's own pcall: one can yield through it, which the wrapped one of mlua does not allow.
-        // A panic of the host's is still not the script's to catch: see `unless_panicked`.
+        // Luau's own pcall: it allows yielding through it, which the wrapped one of mlua does not.
+        // The script still cannot catch a panic of the host: see `unless_panicked`.
         let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(true))?;
         let meter = Arc::new(Meter::default());
         meter.end(&lua);
@@ -117,8 +117,8 @@ impl Engine {
             .load(include_str!("vm/prelude.luau"))
             .set_name(format!("={}", place::PRELUDE))
             .call(table)?;
-        // The libraries and the metatable of strings become read-only; the prelude's base is copied
-        // from, never given away.
+        // The libraries and the metatable of strings become read-only; the prelude's base is only
+        // copied, never handed out.
         lua.sandbox(true)?;
         meter::install(&lua, &meter);
         let prelude = prelude
@@ -141,8 +141,8 @@ impl Engine {
     fn load(&mut self, chunk: &Chunk) -> Result<Function, ScriptError> {
         let before = self.lua.used_memory();
         let function = Cache::load(&self.lua, chunk);
-        // A compiled chunk stays, and is not the call's. If another one went for it, only a
-        // collection tells what is held.
+        // A compiled chunk stays in the cache and does not count for the call. If it evicted
+        // another one, only a collection can tell what is held.
         self.resting += self.lua.used_memory().saturating_sub(before);
         let mut cache = self
             .lua
@@ -155,7 +155,8 @@ impl Engine {
         function
     }
 
-    /// Runs a function of the prelude as one call: what it returned after its `true`, or why not.
+    /// Runs a function of the prelude as one call: the values it returned after its `true`, or the
+    /// error.
     fn call(
         &mut self,
         chunk: &Chunk,
@@ -164,8 +165,8 @@ impl Engine {
         budget: &Budget,
         arguments: impl FnOnce(&Lua) -> mlua::Result<MultiValue>,
     ) -> Result<MultiValue, ScriptError> {
-        // The thread's stack is given back while nothing is bounded: that takes memory first, and
-        // what is thrown for want of it is caught by nobody.
+        // The thread's stack is released while no limit is set: releasing it allocates memory
+        // first, and nothing would catch the exception thrown when none is available.
         self.meter.end(&self.lua);
         let memory = budget.memory_for(chunk.counts());
         let budget = &Budget {
@@ -183,7 +184,7 @@ impl Engine {
             }
         });
         memory.map_err(|why| ScriptError::plain(Kind::Instructions, chunk.name(), why))?;
-        // In a thread: a call that has to wait for its object yields, which costs nothing, where
+        // In a thread: a call that must wait for its object yields, which costs nothing, whereas
         // unwinding costs more than the call.
         let result = ready.and_then(|()| self.thread.resume::<MultiValue>(arguments(&self.lua)?));
         let (end, failed) =
@@ -192,7 +193,7 @@ impl Engine {
             std::panic::resume_unwind(panic);
         }
         let full = self.meter.is_full(&self.lua);
-        // The handler of errors could not run: there was no memory for it, or no stack.
+        // The error handler could not run: it had no memory or no stack.
         let unknown = || match full {
             true => ScriptError::plain(Kind::Memory, "", "not enough memory".into()),
             false => ScriptError::plain(
@@ -202,7 +203,7 @@ impl Engine {
             ),
         };
         let ended = match (end, result) {
-            // Whatever the script made of it.
+            // Regardless of how the script handled it.
             (Some(error), _) => Err(error),
             (None, Ok(mut values)) => match values.pop_front() {
                 Some(mlua::Value::Boolean(true)) => Ok(values),
@@ -233,8 +234,8 @@ impl Engine {
         })
     }
 
-    /// Before anything of a call that may fail before the call begins: its counters are not the
-    /// last call's.
+    /// Must run before anything of a call that may fail before the call begins: otherwise its
+    /// counters would be those of the last call.
     fn reset(&self) {
         self.meter.begin(
             &self.lua,
@@ -256,16 +257,16 @@ impl Engine {
             .expect("set at the start of every call"))
     }
 
-    /// After a call and after its results were taken: lets go of all it made. Gives the global
-    /// function of the name in `entry`, if there was one.
+    /// Runs after a call and after its results were taken: releases everything that it created.
+    /// Returns the global function named in `entry`, if there was one.
     fn finish(
         &mut self,
         entry: Option<&str>,
     ) -> (Vec<(Severity, String)>, u64, usize, Option<Function>) {
         let (used, peak) = (self.meter.used(), self.meter.peak(&self.lua));
         self.meter.end(&self.lua);
-        // Asked for, it is found and let go of at once; otherwise what the call made is let go of
-        // by the next one.
+        // If it is requested, it is looked up and the rest released at once; otherwise the next
+        // call releases what this one created.
         let entry = entry.and_then(|name| {
             self.prelude["clear"]
                 .call::<Option<Function>>(name)
@@ -278,7 +279,7 @@ impl Engine {
         (log, used, peak, entry)
     }
 
-    /// Between calls.
+    /// Collects garbage between calls.
     fn collect(&mut self) {
         self.prelude["clear"]
             .call::<()>(())
@@ -306,8 +307,8 @@ impl Engine {
     }
 }
 
-/// What the host's code gave. If it panicked, the call ends, and the panic goes on where the call
-/// was made.
+/// The result of the host's code. If it panicked, the call ends, and the panic is resumed where the
+/// call was made.
 fn unless_panicked<T>(lua: &Lua, meter: &Meter, result: Result<T, Panic>) -> mlua::Result<T> {
     result.or_else(|panic| {
         lua.app_data_mut::<Trouble>()
@@ -318,7 +319,7 @@ fn unless_panicked<T>(lua: &Lua, meter: &Meter, result: Result<T, Panic>) -> mlu
 }
 
 impl ScriptError {
-    /// An error at a chunk, without a line.
+    /// An error in a chunk, without a line.
     fn plain(kind: Kind, script: &str, message: String) -> Self {
         Self {
             kind,
@@ -331,7 +332,7 @@ impl ScriptError {
     }
 }
 
-/// What an errno is called in a message.
+/// The message for an errno.
 fn errno_message(number: i32) -> String {
     match errno::name(number) {
         Some(name) => format!("failed with {name}"),

@@ -1,5 +1,4 @@
-//! Luau is named in `src/vm*` only: everything else of this crate, and everything outside it, knows
-//! our types.
+//! Luau is named in `src/vm*` only: the rest of this crate, and all other crates, use our types.
 
 use std::path::Path;
 

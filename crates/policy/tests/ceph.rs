@@ -1,6 +1,6 @@
-//! Scripts written for Ceph's `lua` class answer here as they do there (MAL-22). The expected
-//! values were taken from Ceph 16.2; where ours differ on purpose, the test says so: reads see own
-//! writes, writing calls have output, budgets.
+//! Scripts written for Ceph's `lua` class give the same answers here (MAL-22). The expected values
+//! were taken from Ceph 16.2. Deliberate differences are stated in the test: reads see own writes,
+//! writing calls have output, budgets.
 
 use crate::model::{Caller, Model};
 use nacre_policy::{Kind, Severity, errno};
@@ -225,7 +225,7 @@ fn bufferlists_join_compare_and_measure() {
         at.text(body),
         "7ababcabtruefalsetruebufferlistuserdataabab!"
     );
-    // What was written stays what it was as the list grows on.
+    // What was written stays unchanged when the list grows.
     let mut object = Model::with("");
     let script = "function f(i,o) local b=bufferlist.new('x') objclass.setxattr('a',b) b:append('y') objclass.setxattr('b',b) end objclass.register(f)";
     assert_eq!(at.on(&mut object, script, "f", b"").status, 0);
@@ -334,7 +334,7 @@ fn log_lines_come_out_with_their_severity() {
     );
 }
 
-/// As in Lua 5.3: a number that is raised stays one, so a script can raise an errno.
+/// As in Lua 5.3: a raised number stays a number, so a script can raise an errno.
 #[test]
 fn a_raised_number_is_a_number() {
     let mut at = Caller::new();

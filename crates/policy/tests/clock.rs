@@ -1,10 +1,10 @@
 //! A host's clock ends calls from outside: by the stop switch, at any moment of a call or of the
-//! clearing up after it.
+//! cleanup after it.
 //!
 //! F16: the switch stayed set after the call that it ended. When that call left more than a MiB of
-//! garbage, the collection that follows runs a function of the prelude, whose first safepoint found
-//! the switch set and raised: the `expect` behind it panicked the evaluator's thread, and every
-//! long call of that OSD waited for ever, with nothing in health.
+//! garbage, the following collection ran a function of the prelude, whose first safepoint found the
+//! switch set and raised. The `expect` behind it panicked the evaluator's thread, and every long
+//! call of that OSD waited for ever, without a health warning.
 
 use crate::model::{Caller, Model};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use nacre_policy::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Time is over whenever a script calls `clock.over`.
+/// The time is over when a script calls `clock.over`.
 struct Clock(Arc<AtomicBool>);
 impl NativeClass for Clock {
     fn method(&self, name: &str) -> Option<MethodFlags> {
@@ -52,12 +52,12 @@ fn a_call_that_the_clock_ends_leaves_a_vm_that_works() {
 fn a_clock_that_comes_too_late_ends_nothing() {
     let mut at = with_clock();
     let switch = at.vm.stop_switch();
-    // Between two calls, and with garbage that the next call's end collects.
+    // Between two calls, and with garbage that the end of the next call collects.
     switch.store(true, Ordering::Relaxed);
     at.text("local t = {} for i = 1, 60000 do t[i] = {i} end");
     switch.store(true, Ordering::Relaxed);
     assert_eq!(at.text("o:append('still here')"), "still here");
-    // Compiling and checking are not calls of a method, and end as well.
+    // Compiling and checking are not method calls, and end as well.
     switch.store(true, Ordering::Relaxed);
     let chunk = Chunk::new("t", "function f() end objclass.register('f', f)");
     assert_eq!(
@@ -80,13 +80,13 @@ fn a_clock_that_comes_too_late_ends_nothing() {
     );
 }
 
-/// F33: what a step costs must grow with what it works on, or a script takes hours within its
-/// budget. The bytes per instruction are at most these.
+/// F33: the charge of a step must grow with its input, or a script takes hours within its budget.
+/// The bytes per instruction are at most these.
 #[test]
 fn every_step_pays_by_the_size_of_what_it_works_on() {
     const N: usize = 256 << 10;
-    // What is done once to strings `s` and `t` of N bytes that differ in their last byte, a buffer
-    // `b`, a bufferlist `l`; bytes per instruction at most.
+    // Steps executed once on strings `s` and `t` of N bytes that differ in their last byte, a
+    // buffer `b`, a bufferlist `l`; maximum bytes per instruction.
     let steps = [
         ("objclass.checksum()", 1024),
         ("s:sub(1, -2)", 1024),
@@ -158,8 +158,7 @@ fn every_step_pays_by_the_size_of_what_it_works_on() {
     }
 }
 
-/// What no charge stands before is ended by the host's clock: here, one that has been over since
-/// the third question.
+/// Uncharged work is ended by the host's clock: here, one that expires at the third question.
 #[test]
 fn a_host_that_has_no_patience_ends_a_call() {
     #[derive(Default)]

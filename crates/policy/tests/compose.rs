@@ -1,4 +1,4 @@
-//! Classes made of classes (MAL-26): in Lua and in Rust, called in the same way.
+//! Classes that call classes (MAL-26): in Lua and in Rust, called in the same way.
 
 use crate::model::{Caller, Model};
 use bytes::Bytes;
@@ -26,7 +26,7 @@ impl NativeClass for Counter {
             return context.call("counter", "add", input);
         }
         if method == "careless" {
-            // Makes something else of every answer, `Stop::Wait` among them.
+            // Hides every answer, including `Stop::Wait`.
             let _ = context.object.getxattr(b"a");
             return Ok((0, input));
         }
@@ -191,7 +191,7 @@ fn classes_call_classes() {
             "{name}: {:?}",
             twice.error
         );
-        // A callee's failure is an error value like any of the interface.
+        // A callee's failure is an error value like any other of the interface.
         assert_eq!(
             call(&mut at, &mut object, "user", "try", "add").output,
             "false-22",
@@ -202,7 +202,7 @@ fn classes_call_classes() {
             -errno::EROFS,
             "{name}"
         );
-        // A callee's promise binds the callee alone; a caller's promise binds both.
+        // A callee's read-only flag binds the callee alone; a caller's binds both.
         assert_eq!(
             call(&mut at, &mut object, "user", "after", "x").status,
             0,
@@ -322,8 +322,8 @@ fn a_native_class_cannot_swallow_a_wait() {
     );
 }
 
-/// When wrappers of natives lost a function in between, the place of a refused call was one of the
-/// sandbox's own lines, and so was not shown.
+/// When wrappers of natives lost an intermediate function, the place of a refused call was one of
+/// the sandbox's own lines, and so was not shown.
 #[test]
 fn a_refused_call_of_another_class_is_told_at_the_scripts_line() {
     let mut at = Caller::new();

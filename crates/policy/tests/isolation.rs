@@ -1,5 +1,5 @@
-//! Nothing a call did is visible to the next one (invariant 3): every way we could think of to
-//! leave something behind, in one VM, with one chunk that runs again and again.
+//! No call leaves a visible trace for the next one (invariant 3): every way we could think of to
+//! leave one, in one VM, with one chunk that runs repeatedly.
 
 use crate::model::{Caller, Model};
 use nacre_policy::*;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 #[test]
 fn nothing_stays_behind() {
-    // Each leaves something; `peek` would see it. The chunk is the same each time: its compiled
+    // Each leaves something that `peek` would see. The chunk is the same each time: its compiled
     // form is shared.
     let ways = [
         ("a global", "leak = 1", "leak"),
@@ -132,7 +132,7 @@ fn the_cache_is_bounded_and_the_oldest_goes() {
         (at.vm.stats().cache_hits, at.vm.stats().cache_misses)
     };
     assert_eq!([run(1), run(2), run(1)], [(0, 1), (0, 2), (1, 2)]);
-    // 3 takes the place of 2, the one not used for longest.
+    // 3 replaces 2, the least recently used.
     assert_eq!([run(3), run(1), run(2)], [(1, 3), (2, 3), (2, 4)]);
 }
 
@@ -191,9 +191,9 @@ fn waiting_gives_the_object_back_and_the_second_run_starts_over() {
     assert_eq!((outcome.status, &outcome.output[..]), (0, &b"1false"[..]));
 }
 
-/// A call that waits yields where it can. Where Luau does not let it (comparators, metamethods,
-/// handlers of errors), it unwinds; no `pcall` and no handler on the way keeps it, and the VM is as
-/// good as before.
+/// A call that waits yields where it can. Where Luau does not allow that (comparators, metamethods,
+/// error handlers), it unwinds; no `pcall` and no handler on the way stops it, and the VM stays
+/// usable.
 #[test]
 fn waiting_ends_a_call_wherever_it_happens() {
     let mut at = Caller::new();
@@ -232,7 +232,7 @@ fn waiting_ends_a_call_wherever_it_happens() {
     }
 }
 
-/// A mistake of the host's is not an error of the script's: no `pcall` hides it.
+/// A panic of the host is not an error of the script: no `pcall` hides it.
 #[test]
 #[should_panic(expected = "the host's own mistake")]
 fn a_panic_is_not_the_scripts_to_catch() {
@@ -257,15 +257,15 @@ fn a_vm_may_be_handed_to_another_thread() {
 }
 
 /// A call that waits for its object, or whose error could not be handled, leaves a long stack and
-/// up to a MiB of garbage to the next one. That one's limit was set first, and then the stack was
-/// given back: Luau takes the short one from another place before, and where no memory was left for
-/// that, its exception reached the end of a thread and ended the daemon. The hostile scripts of
-/// `./x show hostile` did it to an OSD once in some runs; who knew could have done it to each, and
-/// to the leading monitor.
+/// up to a MiB of garbage to the next one. The next call's limit was set first, and then the stack
+/// was released. Luau first allocates the short stack; when no memory was left for that, its
+/// exception reached the top of the thread and ended the daemon. The hostile scripts of `./x show
+/// hostile` did it to one OSD in some runs; an attacker could have done it to every OSD, and to the
+/// leading monitor.
 #[test]
 fn what_a_call_left_lets_no_later_one_run_out_of_memory_outside() {
     let mut at = Caller::new();
-    // Where a compiled script has to go for another, what calls left is collected.
+    // When a compiled script evicts another, the garbage of earlier calls is collected.
     at.vm = ClassVm::new(1_000);
     at.budget = Budget {
         memory: 1 << 20,
@@ -277,7 +277,7 @@ fn what_a_call_left_lets_no_later_one_run_out_of_memory_outside() {
     };
     let (mut waits, mut most) = (0, 0);
     for strings in 1_150..1_350 {
-        // As large as a short stack is, when the stack is long.
+        // As large as a short stack, while the stack is long.
         let script = format!(
             "local function deep(n) if n > 0 then deep(n - 1) return n end \
              local t, pad = {{}}, ('x'):rep(686) for i = 1, {strings} do t[i] = pad .. i end objclass.getxattr('a') end \
@@ -299,9 +299,9 @@ fn what_a_call_left_lets_no_later_one_run_out_of_memory_outside() {
     );
 }
 
-/// (Simulator, seed 870.) A call that held nearly all it might, and failed by itself, lost its
-/// place: the list of what it was in did not fit, and whether it had said so itself was unknown as
-/// well.
+/// (Simulator, seed 870.) A call that held nearly its whole memory limit, and failed by itself,
+/// lost its place: the stack listing did not fit, and whether the script had raised the error was
+/// unknown as well.
 #[test]
 fn a_call_that_holds_nearly_all_it_may_fails_with_its_place() {
     let mut at = Caller::new();
@@ -313,7 +313,7 @@ fn a_call_that_holds_nearly_all_it_may_fails_with_its_place() {
     let mut object = Model::with("base");
     let (mut said, mut full) = (0, 0);
     for bytes in (128..272).map(|kib| (kib << 10) - 512) {
-        // As large as it is from the start: no step is left that could collect anything.
+        // As large as possible from the start: no step remains that could collect anything.
         let script = format!(
             "function f() local s = ('x'):rep({bytes})\nerror('gave up') end objclass.register(f)"
         );
@@ -343,8 +343,8 @@ fn a_call_that_holds_nearly_all_it_may_fails_with_its_place() {
     );
 }
 
-/// (Reading.) A call of a native class, or of a text that is no script, was charged what the call
-/// before it had used, whoever had made that one.
+/// (Found by reading.) A call of a native class, or of a text that is not a script, was charged the
+/// instructions of the previous call, even one of another client.
 #[test]
 fn a_call_that_runs_nothing_is_charged_for_no_other() {
     let mut at = Caller::new();
@@ -354,8 +354,8 @@ fn a_call_that_runs_nothing_is_charged_for_no_other() {
     assert_eq!(at.vm.used(), 0);
 }
 
-/// (Reading.) One table of many empty places, thirty thousand times in a result: each time it was
-/// looked through, four seconds of the leading monitor's thread.
+/// (Found by reading.) One table of many empty slots, thirty thousand times in a result: it was
+/// traversed each time, which took four seconds of the leading monitor's thread.
 #[test]
 fn a_table_that_is_in_a_result_many_times_counts_each_time() {
     let mut vm = Vm::new(4);
@@ -383,8 +383,8 @@ fn a_table_that_is_in_a_result_many_times_counts_each_time() {
     assert!(result(&mut vm, "local t = {1} return {t, t, t}").is_ok());
 }
 
-/// (Reading.) Compiled scripts were counted by number: 256 of them could take a gigabyte and a half
-/// of a VM, and each collection looked at them all.
+/// (Found by reading.) The limit on compiled scripts was a number: 256 of them could take a
+/// gigabyte and a half of a VM, and each collection traversed them all.
 #[test]
 fn what_is_kept_of_compiled_scripts_is_bounded_in_bytes() {
     let mut at = Caller::new();

@@ -1,4 +1,4 @@
-//! The class library: every example of every comment, and each class against what it promises
+//! The class library: every example of every comment, and each class against its documentation
 //! (MAL-04).
 
 use crate::model::{Caller, Model};
@@ -42,8 +42,8 @@ impl Desk {
         }
     }
 
-    /// A call: its output, or its errno. An error that is no errno, or a failed call that left
-    /// something, is a fault of the class.
+    /// A call: its output, or its errno. An error that is not an errno, or a failed call that left
+    /// something behind, is a fault of the class.
     pub fn call(&mut self, method: &str, input: impl AsRef<[u8]>) -> Result<Vec<u8>, i32> {
         self.call_of(self.class, method, input.as_ref())
     }
@@ -141,7 +141,7 @@ macro_rules! classes {
         fn $class() {
             nacre_classcases::run(&mut Desk::new(stringify!($class)), stringify!($class));
         })*
-        /// So that none is forgotten.
+        /// Fails when a class of the library has no test.
         #[test]
         fn every_class_has_its_cases() {
             let names: Vec<&str> = library::classes().iter().map(|class| class.name).collect();
@@ -199,7 +199,7 @@ fn every_method_is_documented_and_has_an_example() {
                     .any(|example| example.starts_with(&format!("{} ", method.name))),
                 "{name} has no example"
             );
-            // What is documented as an error has a name that scripts know.
+            // Every documented error has a name that scripts know.
             for word in method
                 .errors
                 .split(|c: char| !c.is_ascii_alphanumeric())
@@ -225,7 +225,7 @@ fn portable(class: &LibraryClass) -> bool {
     class.profile() == Profile::Portable
 }
 
-/// The runtime refuses what Ceph would answer otherwise; the examples of a portable class call all
+/// The runtime refuses what behaves differently on Ceph; the examples of a portable class cover all
 /// of it.
 #[test]
 fn portable_classes_are_what_they_say() {
@@ -237,8 +237,7 @@ fn portable_classes_are_what_they_say() {
     assert_eq!(names, ["log", "matrix", "numops", "refcount", "version"]);
     for class in library::classes() {
         assert!(class.source.starts_with("--!profile "), "{}", class.name);
-        // Luau's own syntax, and strings where Ceph takes bufferlists, do not load or run
-        // elsewhere.
+        // Luau's own syntax, and strings where Ceph takes bufferlists, do not load or run on Ceph.
         if portable(class) {
             for line in class
                 .source
@@ -273,7 +272,7 @@ fn portable_classes_are_what_they_say() {
             }
         }
     }
-    // Not portable, and the runtime knows: the same source with the other head.
+    // Not portable, and the runtime detects it: the same source with the other head.
     for class in library::classes().iter().filter(|class| !portable(class)) {
         let source = class
             .source
@@ -298,8 +297,8 @@ fn portable_classes_are_what_they_say() {
     }
 }
 
-/// What a method calls read-only is, and what it does not is not called so: all examples but those
-/// that fail.
+/// Methods documented as read-only are read-only, and no others: all examples except those that
+/// fail.
 #[test]
 fn only_methods_that_write_are_not_read_only() {
     for class in library::classes() {

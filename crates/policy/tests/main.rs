@@ -1,4 +1,4 @@
-//! What scripts can and cannot do: one binary, a module per promise.
+//! What scripts can and cannot do: one binary, a module per guarantee.
 #![allow(missing_docs, reason = "tests")]
 
 mod border;

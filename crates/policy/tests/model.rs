@@ -1,4 +1,4 @@
-//! An object in memory, and short ways to call a class on it.
+//! An object in memory, and helpers that call a class on it.
 
 use bytes::Bytes;
 use nacre_policy::*;
@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// An object; `None` as data is "does not exist". `absent` names what the host has not at hand.
+/// An object; data `None` means that it does not exist. `absent` lists what the host does not have
+/// in memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Model {
     pub data: Option<Vec<u8>>,
@@ -38,7 +39,7 @@ impl Model {
     fn made(&mut self) -> &mut Vec<u8> {
         self.data.get_or_insert_default()
     }
-    /// The data, to be changed: what described it goes.
+    /// The data, to be changed: the attributes derived from it are removed.
     fn changed(&mut self) -> &mut Vec<u8> {
         self.attributes
             .retain(|name, _| name.first() != Some(&DERIVED));
@@ -46,7 +47,7 @@ impl Model {
     }
 }
 
-/// Largest object of the model: hostile scripts write at 2^53.
+/// Maximum object size of the model: hostile scripts write at 2^53.
 const SIZE_MAX: u64 = 64 << 20;
 
 impl Object for Model {
@@ -132,7 +133,7 @@ impl Object for Model {
     }
     fn checksum(&mut self, offset: u64, length: u64) -> Result<u32, Stop> {
         let data = self.read(offset, length)?;
-        // Bit by bit: the model is not to share a mistake with the host.
+        // Bit by bit: the model must not share a mistake with the host.
         Ok(!data.iter().fold(!0_u32, |sum, byte| {
             (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
                 if sum & 1 == 1 {
@@ -224,7 +225,7 @@ impl Object for Model {
     }
 }
 
-/// Calls with everything but script, method and input at rest.
+/// Calls with everything but script, method and input at defaults.
 pub struct Caller {
     pub vm: ClassVm<Model>,
     pub classes: Arc<Classes>,
@@ -264,7 +265,7 @@ impl Caller {
         }
     }
 
-    /// Any end.
+    /// A call with any result.
     pub fn end(
         &mut self,
         object: &mut Model,

@@ -1,4 +1,4 @@
-//! A number crosses the border exactly or not at all (invariant 4).
+//! A number crosses the boundary exactly or not at all (invariant 4).
 
 use crate::model::Caller;
 use nacre_policy::*;
@@ -37,7 +37,7 @@ fn integers_are_exact_to_the_last_one_and_refused_after_it() {
             "it says what to do: {error}"
         );
     }
-    // On the way out: what a script computed beyond it.
+    // Output: values beyond the range that a script computed.
     for text in [
         "return 2^53",
         "return 9007199254740993",
@@ -140,7 +140,7 @@ fn packed_integers_are_exact_or_refused() {
         ),
         "-9007199254740991"
     );
-    // A double of any size is a double; a string is a string; only integers are held to 2^53.
+    // A double of any size stays a double and a string a string; only integers are limited to 2^53.
     assert_eq!(at.text("local a,b,c,d = string.unpack('<i4dz', string.pack('<i4dz', 7, 2^60, 'z')) o:append(a..' '..tostring(b == 2^60)..' '..c..d)"), "7 true z15");
     assert_eq!(
         at.text("o:append(tostring((string.unpack('<!8 xXi8 j', string.pack('<!8 xXi8 j', 5)))))"),

@@ -1,7 +1,7 @@
-//! Operators on long strings: each reads one from end to end, and no safepoint stands between two
-//! of them, so that neither a count nor a clock ends them. (Reading.) A text of `-s-s-s…` with a
-//! string of a megabyte held a daemon's own thread for as long as it had operators, and the leading
-//! monitor when a class was installed.
+//! Operators on long strings: each reads one from end to end, and there is no safepoint between two
+//! of them, so that neither a count nor a clock ends them. (Found by reading.) A text of `-s-s-s…`
+//! with a string of a megabyte blocked a daemon's own thread for a time proportional to its number
+//! of operators, and the leading monitor when a class was installed.
 
 use crate::model::{Caller, Model};
 use nacre_policy::*;
@@ -16,7 +16,7 @@ const OWN_THREAD: Budget = Budget {
     ..Budget::CLASS
 };
 
-/// A class of which a method works on a string of so many bytes with so many operators.
+/// A class with a method that applies this number of operators to a string of this many bytes.
 fn class(bytes: usize, operators: usize) -> String {
     let work = " t[1]=-s".repeat(operators);
     format!(
@@ -48,7 +48,7 @@ fn who_has_many_operators_may_have_only_short_strings() {
             "{operators} on {bytes} bytes"
         );
     }
-    // Somebody who has the time does them all.
+    // A caller with enough time executes them all.
     at.budget = Budget::CLASS;
     for operators in [100, 1000, 3000] {
         assert_eq!(
@@ -59,7 +59,7 @@ fn who_has_many_operators_may_have_only_short_strings() {
     }
 }
 
-/// What a chunk has as a constant is not in what a call may hold.
+/// A chunk's constants do not count as the call's memory.
 #[test]
 fn a_long_constant_counts_as_a_string() {
     let mut at = Caller::new();
@@ -119,7 +119,8 @@ fn a_class_that_is_called_by_another_is_bounded_as_well() {
     );
 }
 
-/// What a leading monitor and each OSD do on their own thread, and no clock may decide.
+/// The checks that a leading monitor and each OSD run on their own thread, where no clock may
+/// decide.
 #[test]
 fn a_text_that_could_hold_up_who_checks_it_is_no_class() {
     let check = |text: &str| {
@@ -140,7 +141,7 @@ fn a_text_that_could_hold_up_who_checks_it_is_no_class() {
     assert_eq!(check(&"-- 64 KiB\n".repeat(7_000)), Err(Kind::Syntax));
 }
 
-/// After one that was refused before it began, nothing of the call before it is left.
+/// After a call that was refused before it began, nothing of the call before it is left.
 #[test]
 fn a_refused_text_leaves_no_trace_of_the_call_before() {
     let mut at = Caller::new();
@@ -161,7 +162,7 @@ fn a_refused_text_leaves_no_trace_of_the_call_before() {
     assert_eq!(at.vm.used(), 0);
 }
 
-/// A callee's bound is the callee's.
+/// A callee's limit applies to the callee only.
 #[test]
 fn a_caller_may_hold_again_what_it_might_before_its_callee() {
     let mut at = Caller::new();
@@ -184,7 +185,7 @@ fn a_caller_may_hold_again_what_it_might_before_its_callee() {
     }
 }
 
-/// What a text loads has operators, too.
+/// Operators of a text loaded by a text count too.
 #[test]
 fn a_loaded_text_is_bounded_as_well() {
     let mut at = Caller::new();
@@ -200,7 +201,7 @@ fn a_loaded_text_is_bounded_as_well() {
     assert_eq!(kind(&mut at, &load(10, 1000)), None);
 }
 
-/// Functions that take any number of numbers read each text among them.
+/// Functions with any number of numeric arguments parse each string among them.
 #[test]
 fn many_texts_that_are_read_as_numbers_cost_by_their_length() {
     let mut at = Caller::new();
@@ -232,7 +233,7 @@ impl Patience for Asked {
     }
 }
 
-/// A clock that is asked every so many steps is overrun by all of them.
+/// A clock that is read every so many steps is overrun by all of them.
 #[test]
 fn a_clock_is_asked_the_more_often_the_more_a_step_may_take() {
     let mut at = Caller::new();
@@ -263,7 +264,7 @@ fn a_clock_is_asked_the_more_often_the_more_a_step_may_take() {
     );
 }
 
-/// A check has a clock where its host has one, and says that it was that.
+/// A check has a clock where its host has one, and reports when the clock ended it.
 #[test]
 fn a_class_that_takes_too_long_to_check_may_still_be_one() {
     struct Over(bool);

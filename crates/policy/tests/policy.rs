@@ -1,4 +1,4 @@
-//! The general entry: what policies, validators and balancers run on (MAL-07, UNI-01).
+//! The general entry point: the base of policies, validators and balancers (MAL-07, UNI-01).
 
 use nacre_policy::*;
 use std::collections::BTreeMap;
@@ -186,7 +186,7 @@ fn a_policy_is_bounded_like_a_class() {
     let fine = run_with(&mut vm, "return 1", None, &[], &[], &budget);
     assert_eq!(fine.result, Ok(vec![Value::Integer(1)]));
     assert!(fine.instructions < 20);
-    // What fails before it runs has used nothing.
+    // A script that fails before it runs has used nothing.
     let broken = run_with(&mut vm, "return (", None, &[], &[], &budget);
     assert_eq!(
         (broken.instructions, broken.result.expect_err("broken").kind),
@@ -209,7 +209,7 @@ fn a_policy_is_bounded_like_a_class() {
     );
 }
 
-// Went red when `is_raised` said true, and when it said false, of all.
+// Fails when `is_raised` always returns true, and when it always returns false.
 #[test]
 fn what_a_script_raises_is_told_from_what_befalls_it() {
     let raised = |script: &str| run(script, None, &[], &[]).expect_err("fails").raised;
@@ -260,8 +260,8 @@ fn a_run_says_where_its_entry_begins() {
     );
 }
 
-/// What works long within one step is charged by its size, above a size where its time is that of a
-/// step. Each line went red without its charge.
+/// Library functions that work long within one step are charged by size, above the size at which
+/// they take as long as a step. Each line fails without its charge.
 #[test]
 fn what_works_long_in_one_step_is_charged_by_its_size() {
     let cost = |setup: &str, call: &str| {
@@ -332,7 +332,7 @@ fn what_works_long_in_one_step_is_charged_by_its_size() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // One that catches pays: unwinding takes its time, however little was done before.
+    // A script that catches is charged: unwinding takes time, however little was done before.
     let caught =
         |text: &str| run_with(&mut Vm::new(4), text, None, &[], &[], &Budget::POLICY).instructions;
     assert!(caught("pcall(error, 1)") >= caught("pcall(rawequal, 1, 1)") + 8);

@@ -1,5 +1,5 @@
-//! `docs/program-api.md` is made from the code, and `library/nacre.d.luau` names what a script
-//! really finds.
+//! `docs/program-api.md` is generated from the code, and `library/nacre.d.luau` lists exactly the
+//! functions that a script finds.
 
 use crate::library::Desk;
 use crate::model::{Caller, Model};
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 const TYPES: &str = include_str!("../library/nacre.d.luau");
 
-/// What the definition file declares: `objclass.read` and the like, with type and comment.
+/// The declarations of the definition file: `objclass.read` and the like, with type and comment.
 #[derive(Clone)]
 struct Declared {
     name: String,
@@ -62,7 +62,7 @@ fn declared() -> Vec<Declared> {
     found
 }
 
-/// Every function that a class finds in a table, by asking it.
+/// Every function that a class finds in a table, determined by running a class.
 fn present(table: &str) -> BTreeSet<String> {
     let mut at = Caller::new();
     let list = format!(
@@ -112,7 +112,7 @@ fn the_types_name_what_there_is_and_nothing_else() {
     );
 }
 
-/// Calls each function in a portable class: what Ceph has not is refused, and marked so.
+/// Calls each function in a portable class: functions that Ceph lacks are refused, and marked so.
 #[test]
 fn what_is_marked_as_ours_is_what_a_portable_class_may_not_use() {
     let arguments: BTreeMap<&str, &str> = BTreeMap::from([

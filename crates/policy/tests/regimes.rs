@@ -3,9 +3,9 @@
 use nacre_policy::regimes::*;
 use nacre_policy::*;
 
-/// A run as the paper's: (second, gets/s, keys). Fitted to published figures of a 15,000 s run: 610
-/// gets/s in the first ten minutes, about 210 after 5,400 s, keys put between 600 and 5,400 s,
-/// 55,398 in the end. `speed` compresses time, as a faster growth rate does.
+/// A run like the paper's: (second, gets/s, keys). Fitted to published figures of a 15,000 s run:
+/// 610 gets/s in the first ten minutes, about 210 after 5,400 s, keys put between 600 and 5,400 s,
+/// 55,398 at the end. `speed` compresses time, as a faster growth rate does.
 fn keyspace(speed: f64, noise_seed: u64) -> Vec<(f64, f64, f64)> {
     let mut state = noise_seed;
     (0..900)
@@ -98,8 +98,8 @@ fn the_stream_decides_within_minutes_of_the_last_change() {
     let mut settled = None;
     for (time, rate, _) in &run {
         stream.push(*time, *rate, Sensitivity::default());
-        // As the library's regime_cache decides: ten minutes without a new regime, at most 60 % of
-        // the first one's rate.
+        // The decision of the library's regime_cache: ten minutes without a new regime, at most 60
+        // % of the rate of the first one.
         if settled.is_none()
             && time - stream.start >= 600.0
             && stream.rate <= 0.6 * stream.first_rate
@@ -154,7 +154,7 @@ fn what_cannot_be_clustered_is_refused_with_a_reason() {
         let refused = kmeans(points, k, 0, &mut free).expect_err(why).to_string();
         assert!(refused.contains(why), "{refused}");
     }
-    // Equal points, more clusters than different points: no division by nothing.
+    // Equal points, more clusters than distinct points: no division by zero.
     let same = kmeans(&vec![vec![5.0, 5.0]; 9], 4, 0, &mut free).expect("fine");
     assert!(same.centres.iter().flatten().all(|x| *x == 5.0), "{same:?}");
 }

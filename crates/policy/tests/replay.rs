@@ -1,11 +1,11 @@
-//! Same chunk, input, object, request and seed: the same everything, whatever ran before (invariant
-//! 1; MAL-29).
+//! Same chunk, input, object, request and seed: the same results, whatever ran before (invariant 1;
+//! MAL-29).
 
 use crate::model::{Caller, Model};
 use nacre_policy::{CallEnd, Chunk, Kind, Target};
 use proptest::prelude::*;
 
-/// A statement of a small language of scripts: it computes, stores, loops, fails and catches.
+/// A statement of a small script language: it computes, stores, loops, fails and catches.
 fn statement() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         (0..5_u8, 0..100_u8).prop_map(|(k, v)| format!("v[{k}] = (v[{k}] or 0) + {v}")),
@@ -78,8 +78,8 @@ proptest! {
     }
 }
 
-/// The bytes themselves, so that a change of Luau or of our environment that replicas of two
-/// versions would disagree about is noticed.
+/// The exact bytes: detects a change of Luau or of our environment about which replicas of two
+/// versions would disagree.
 #[test]
 fn the_bytes_are_these() {
     let mut at = Caller::new();

@@ -1,6 +1,6 @@
-//! Hostile scripts, a file each (`zoo/NN-name.lua`; the first line says what must come of it).
-//! After each one the same VM does honest work, its memory is back, and a second run ends in the
-//! same way after the same number of instructions (MAL-24, invariants 1 to 3).
+//! Hostile scripts, a file each (`zoo/NN-name.lua`; the first line states the expected result).
+//! After each one the same VM runs an ordinary script, its memory is released, and a second run
+//! ends in the same way after the same number of instructions (MAL-24, invariants 1 to 3).
 
 use crate::model::{Caller, Model};
 use nacre_policy::{Budget, CallEnd, Chunk, ClassVm, Target};
@@ -25,7 +25,7 @@ fn scripts() -> Vec<(String, String)> {
     scripts
 }
 
-/// What came of a call, in the words of the scripts' first lines; and how many instructions.
+/// The result of a call, in the words of the scripts' first lines, and the number of instructions.
 fn run(at: &mut Caller, script: &str) -> (String, u64) {
     let mut object = Model {
         absent: vec!["getxattr"],
@@ -53,7 +53,7 @@ fn run(at: &mut Caller, script: &str) -> (String, u64) {
             if shown != "Instructions" {
                 assert!(outcome.instructions <= Budget::CLASS.instructions);
             }
-            // Where the memory ends depends a little on how the heap lies: that it ends does not.
+            // Where the memory ends depends slightly on the heap's layout; that it ends does not.
             let instructions = if shown == "Memory" {
                 0
             } else {
@@ -77,7 +77,7 @@ fn honest(at: &mut Caller) {
     assert_eq!(&object.attributes[&b"k"[..]][..], b"value");
 }
 
-/// The honest script costs this in a VM that has seen nothing, and in one that has seen the zoo.
+/// Cost of the ordinary script in a new VM, and in one that has run the zoo.
 const HONEST_INSTRUCTIONS: u64 = 68;
 
 #[test]
@@ -97,7 +97,7 @@ fn every_animal_ends_as_its_sign_says_and_leaves_the_vm_as_it_was() {
             .next()
             .and_then(|line| line.strip_prefix("-- expect: "))
             .expect("the first line says what is expected");
-        // In a VM that saw all animals before, and in one of its own.
+        // In a VM that ran all scripts before, and in a new one.
         let (first, second) = (run(&mut shared, script), run(&mut shared, script));
         let alone = run(&mut Caller::new(), script);
         if first.0 != expected || second != first || alone != first {
@@ -114,9 +114,9 @@ fn every_animal_ends_as_its_sign_says_and_leaves_the_vm_as_it_was() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// In a VM that keeps every compiled script, as daemons do, nothing is collected for another's
-/// sake: calls begin on what others left, with little of their memory free. (Seed 1 ended the
-/// process after 1,501 calls: `isolation.rs`, what a call left.)
+/// In a VM that keeps every compiled script, as daemons do, no eviction triggers a collection:
+/// calls begin with the garbage of earlier ones, with little of their memory free. (Seed 1 ended
+/// the process after 1,501 calls: `isolation.rs`, the leftovers of a call.)
 #[test]
 fn animals_of_all_kinds_live_in_one_vm() {
     let scripts = scripts();

@@ -1,6 +1,6 @@
 //! Commands in Nacre's dialect (`docs/formats/commands.md`) that a Ceph cluster's monitors can
-//! answer: what services and the commands about objects need. A Ceph cluster is administered with
-//! its own tools.
+//! answer: those needed by services and by the commands about objects. A Ceph cluster is
+//! administered with its own tools.
 
 use crate::error::{EINVAL, EOPNOTSUPP, RadosError};
 use crate::handle::{Rados, To};
@@ -8,10 +8,10 @@ use nacre_client::Failure;
 use nacre_types::{ClientId, Instance};
 use serde_json::{Map, Value, json};
 
-/// Answers one.
+/// Executes a command.
 ///
 /// # Errors
-/// What the monitors say against it; commands that Ceph has nothing like.
+/// The monitors' error; commands without an equivalent on Ceph.
 pub fn command(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
     let text = |field: &str| {
         request
@@ -45,7 +45,7 @@ pub fn command(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
     }
 }
 
-/// Ends a client of Nacre's that has said by which address it is known.
+/// Fences a client of Nacre that has registered its address.
 fn fence(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
     let entity = request["entity"].as_str().unwrap_or_default();
     let client = entity
@@ -92,8 +92,8 @@ fn pools(cluster: &Rados) -> Result<Vec<Value>, RadosError> {
     Ok(rows(&dump, "pools").iter().map(pool).collect())
 }
 
-/// Makes a pool with the cluster's defaults, or what is asked for, and says whose it is: a pool of
-/// no application is a health warning.
+/// Creates a pool with the cluster's defaults, or as requested, and sets its application: a pool
+/// without one causes a health warning.
 fn create(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
     let name = request
         .get("name")
@@ -164,7 +164,7 @@ fn pool_dump(cluster: &Rados, name: &str) -> Result<Value, RadosError> {
 
 fn snaps(cluster: &Rados, pool: &str) -> Result<Value, RadosError> {
     let pool = pool_dump(cluster, pool)?;
-    // A pool has snapshots of its own or its clients', or neither yet.
+    // A pool has either its own snapshots or its clients', or neither yet.
     let flags = pool["flags_names"].as_str().unwrap_or_default();
     let own = flags.split(',').any(|flag| flag == "selfmanaged_snaps");
     let one = |snap: &Value| json!({ "id": snap["snapid"], "name": snap["name"], "created": 0 });

@@ -1,8 +1,7 @@
 //! Operations in flight on a Ceph cluster.
 //!
-//! Operations of several stages (`plan`) hold back later ones on the same object, so that those
-//! take effect in the order of submission; of single-stage ones librados and the OSDs keep the
-//! order.
+//! Operations of several stages (`plan`) delay later ones on the same object, so that all take
+//! effect in the order of submission; for single-stage ones librados and the OSDs keep the order.
 
 mod calls;
 mod fencing;
@@ -44,56 +43,56 @@ use std::time::{Duration, Instant};
 
 /// Most operations in flight.
 const OPS_MAX: usize = 1024;
-/// Most bytes in flight: librados keeps copies.
+/// Most bytes in flight: librados copies the data.
 const BYTES_MAX: u64 = 256 << 20;
-/// An object that changes so often between reading and writing is left alone.
+/// Limit of attempts on an object that keeps changing between reading and writing.
 const ATTEMPTS_MAX: u32 = 100;
 
-/// What librados' threads and our workers say.
+/// An event from librados' threads and our workers.
 enum Event {
     /// An operation has ended.
     Ended(u64),
     /// A page of a listing.
     Page(u64, Result<Page, RadosError>),
-    /// Which classes are installed.
+    /// The installed classes.
     Classes(Result<Arc<Active>, Failure>),
-    /// Who watches an object.
+    /// The watchers of an object.
     Watchers(u64, Result<Vec<Watcher>, RadosError>),
-    /// Something happened to a watch.
+    /// An event of a watch.
     Watch(WatchId, Heard),
-    /// A fence is in force since this map, or is not.
+    /// A fence is in force since this map, or failed.
     Fenced(u64, Result<u64, Failure>),
     /// This client has this map, or a newer one.
     Maps(Option<u64>),
-    /// What still fits into each pool, if the monitors say it.
+    /// The remaining space of each pool, if the monitors report it.
     Rooms(Option<BTreeMap<PoolId, u64>>),
 }
 
-/// What is in flight of an operation.
+/// The stage of an operation in flight.
 enum Stage {
-    /// All of it, which reads data.
+    /// The whole operation, which reads data.
     Data,
-    /// All of it, which writes; which parts are calls.
+    /// The whole operation, which writes; the indexes of parts that are calls.
     Write(Vec<usize>),
     /// Reading what it depends on.
     Looking(looking::Looking),
-    /// Writing what follows from that.
+    /// Writing the result, guarded.
     Guarded(looking::Guarded),
-    /// A call; whether output of a writing one was asked for.
+    /// A call; whether the output of a writing call was requested.
     Call { returning: bool },
-    /// Asking about locks.
+    /// Querying locks.
     Asking(locks::Asking),
     /// Registering a watch.
     Registering(WatchId),
-    /// Telling watchers.
+    /// Notifying watchers.
     Notifying,
-    /// Something that succeeds or fails.
+    /// An operation without a result.
     Plain,
-    /// With a worker.
+    /// At a worker.
     Waiting,
 }
 
-/// What waits for an operation of several stages on the same object.
+/// Operations that wait for an operation of several stages on the same object.
 struct Held {
     by: u64,
     waiting: VecDeque<u64>,
@@ -105,13 +104,13 @@ struct Running {
     attempts: u32,
     stage: Stage,
     flight: Option<Flight>,
-    /// Nobody waits for it: how it ends is not told.
+    /// No caller waits for it: its end is not reported.
     abandoned: bool,
-    /// Locks that may be held either way are tried as shared ones.
+    /// Whether locks for which both modes are acceptable are tried as shared ones.
     shared: bool,
-    /// What it makes its object, once that is read.
+    /// The source of a copy, once it is read.
     source: Option<Arc<Source>>,
-    /// Parts that are calls of installed classes; `None` while that is not known.
+    /// Parts that call installed classes; `None` while that is not known.
     installed: Option<BTreeMap<usize, Installed>>,
 }
 
@@ -136,11 +135,11 @@ pub struct Ceph {
     pending: BTreeSet<(WatchId, RequestId)>,
     maps: fencing::Maps,
     rooms: rooms::Asked,
-    /// Who this is, once that was asked.
+    /// This client's identity, once it was requested.
     identity: Option<fencing::Identity>,
-    /// Keys may have bytes 0 in them ([`keys`]).
+    /// Whether keys may have zero bytes in them ([`keys`]).
     private: bool,
-    /// Things that have ended so far, for hosts that ask whether there is more.
+    /// Number of operations that have ended so far, for hosts that ask whether there are more.
     ended: u64,
 }
 
@@ -153,8 +152,8 @@ impl Running {
 impl Drop for Ceph {
     fn drop(&mut self) {
         self.leave();
-        // librados may still write where these operations read; it is told to stop, and what it may
-        // write to stays.
+        // librados may still write to the outputs of these operations; it is told to stop, and the
+        // outputs are leaked.
         for (_, running) in std::mem::take(&mut self.running) {
             if let Some(flight) = running.flight {
                 flight.completion.cancel(&flight.context);
@@ -162,19 +161,19 @@ impl Drop for Ceph {
             }
         }
         for (_, watch) in std::mem::take(&mut self.watches) {
-            // A registration under way may still write its handle.
+            // A registration in flight may still write its handle.
             std::mem::forget(watch.handle);
         }
     }
 }
 
-/// A name for librados.
+/// A C string for librados.
 fn name(bytes: &[u8], what: &str) -> Result<CString, OpFailure> {
     CString::new(bytes).map_err(|_| crate::plan::zero_byte(what))
 }
 
 impl Ceph {
-    /// Over a connection.
+    /// Uses a connection.
     #[must_use]
     pub fn new(rados: Rados) -> Self {
         Self {
@@ -202,20 +201,19 @@ impl Ceph {
         }
     }
 
-    /// With a host that is woken, on librados' threads, when there is something to take note of.
+    /// With a host that is woken, on librados' threads, when there is an event.
     #[must_use]
     pub fn waking(self, wake: Wake) -> Self {
         self.queue.wake_with(wake);
         self
     }
-    /// For objects that only Nacre's services look into: keys of their maps may have bytes 0 in
-    /// them.
+    /// For objects used only by Nacre's services: keys of their omaps may have zero bytes in them.
     #[must_use]
     pub fn private(mut self) -> Self {
         self.private = true;
         self
     }
-    /// With numbers of operations from here on.
+    /// Numbers operations from here on.
     #[must_use]
     pub fn numbered_from(mut self, next: u64) -> Self {
         self.next = next;
@@ -226,7 +224,7 @@ impl Ceph {
     pub const fn next_number(&self) -> u64 {
         self.next
     }
-    /// Things that have ended so far.
+    /// Number of operations that have ended so far.
     #[must_use]
     pub const fn ended(&self) -> u64 {
         self.ended
@@ -236,8 +234,8 @@ impl Ceph {
     pub fn is_idle(&self) -> bool {
         self.running.is_empty()
     }
-    /// Gives all up that is in flight: it may have happened, or happen yet. What has ended comes
-    /// first.
+    /// Abandons everything in flight: it may have been executed, or may be executed later.
+    /// Operations that have ended come first.
     pub fn end_all(&mut self, into: &mut Vec<Completion>) {
         ObjectCluster::completions(self, into);
         let under_way = self.running.keys().map(|id| Completion {
@@ -253,7 +251,7 @@ impl Ceph {
         &self.rados
     }
 
-    /// Waits at most `max` for something to end; [`ObjectCluster::completions`] has it then.
+    /// Waits at most `max` for an operation to end; [`ObjectCluster::completions`] then returns it.
     pub fn turn(&mut self, max: Duration) {
         let max = if self.done.is_empty() {
             max
@@ -269,7 +267,7 @@ impl Ceph {
         self.classes_overdue();
     }
 
-    /// Gives an operation up: it completes as [`Failure::Unknown`] soon, and may happen yet.
+    /// Abandons an operation: it soon completes as [`Failure::Unknown`], and may still be executed.
     pub fn abandon(&mut self, id: OpId) {
         if let Some(running) = self.running.get_mut(&id.0) {
             if let Some(flight) = &running.flight {
@@ -281,7 +279,7 @@ impl Ceph {
         }
     }
 
-    /// Takes an operation, if there is room.
+    /// Accepts an operation, if there is room.
     fn admit(&mut self, operation: Operation) -> Result<u64, Refused> {
         let bytes = payload_len(&operation.payload) as u64;
         if self.running.len() >= OPS_MAX
@@ -328,7 +326,7 @@ impl Ceph {
                 self.send_read(id, op, Stage::Data, 0)
             }
             Way::General => {
-                // Reads that take one round keep their place by themselves.
+                // Reads with one round trip keep their order by themselves.
                 if self.running[&id].is_write() {
                     self.hold(id);
                 }
@@ -353,7 +351,7 @@ impl Ceph {
         }
     }
 
-    /// Operations on the object wait from now on until this one has ended.
+    /// Later operations on the object wait until this one has ended.
     fn hold(&mut self, id: u64) {
         let Operation { pool, object, .. } = &self.running[&id].operation;
         self.held
@@ -553,7 +551,7 @@ impl Ceph {
         }
     }
 
-    /// An operation's stage has ended.
+    /// A stage of an operation has ended.
     fn stage_ended(&mut self, id: u64) {
         let Some(running) = self.running.get_mut(&id) else {
             return;
@@ -620,8 +618,8 @@ impl Ceph {
         }
     }
 
-    /// A write that was sent at once did not succeed. If that may have several reasons, the object
-    /// is asked.
+    /// A write that was sent directly did not succeed. If there may be several reasons, the object
+    /// is read.
     fn why_refused(&mut self, id: u64, result: i32) -> Option<Result<Done, Failure>> {
         let operation = &self.running[&id].operation;
         let guarded = matches!(
@@ -640,7 +638,7 @@ impl Ceph {
         self.look(id)
     }
 
-    /// Completes an operation; those that waited for it go on.
+    /// Completes an operation; those that waited for it continue.
     fn end(&mut self, id: u64, mut result: Result<Done, Failure>) {
         let Some(running) = self.running.remove(&id) else {
             return;
@@ -665,7 +663,8 @@ impl Ceph {
         if self.held.get(&key).is_none_or(|held| held.by != id) {
             return;
         }
-        // Those of one stage go at once, up to the next of several, which holds back the rest.
+        // Single-stage operations are sent at once, up to the next one of several stages, which
+        // delays the rest.
         let mut waiting = self
             .held
             .remove(&key)
@@ -682,7 +681,7 @@ impl Ceph {
     }
 }
 
-/// Which parts are calls.
+/// The parts that are calls.
 fn calls_of(steps: &[Step]) -> Vec<usize> {
     steps
         .iter()
@@ -696,10 +695,11 @@ fn calls_of(steps: &[Step]) -> Vec<usize> {
         .collect()
 }
 
-/// The first of the calls that failed, if OSDs say so.
+/// The first failed call, if the OSDs report it.
 fn failed_call(outs: &[Out], calls: &[usize]) -> Option<usize> {
     let failed = outs.iter().position(|out| out.failed().is_some());
-    // What one call alone was refused for was its own doing, unless it is a guard of ours.
+    // If the operation has a single call, the failure is the call's own, unless it comes from a
+    // guard of ours.
     failed.and_then(|at| calls.get(at)).copied()
 }
 

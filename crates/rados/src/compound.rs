@@ -1,8 +1,8 @@
-//! Compound operations, and where librados writes what they read.
+//! Compound operations, and the outputs that librados writes to.
 //!
-//! What librados writes to has to stay where it is until the operation has ended: it lives in
-//! allocations of its own ([`Out`]), which only the owner of an operation that has ended opens.
-//! What is to be written librados copies at once.
+//! An output has to stay in place until the operation has ended: it is in an allocation of its own
+//! ([`Out`]), which only the owner of an ended operation opens. librados copies the data to be
+//! written at once.
 
 use crate::ffi::{
     self, Functions, rados_completion_t, rados_omap_iter_t, rados_read_op_t, rados_write_op_t,
@@ -15,12 +15,12 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uchar};
 use std::ptr::{self, NonNull};
 
-/// What a part found.
+/// The result of a part.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     /// Bytes.
     Data(Bytes),
-    /// Size, and when it was changed, in seconds since 1970.
+    /// Size, and modification time in seconds since 1970.
     Stat(u64, i64),
     /// Attributes.
     Attrs(BTreeMap<Name, Bytes>),
@@ -28,7 +28,7 @@ pub enum Found {
     Entries(Vec<(Bytes, Bytes)>, bool),
     /// CRC32C.
     Checksum(u32),
-    /// What a method returned, and its output.
+    /// A method's return value and output.
     Called(c_int, Bytes),
 }
 
@@ -62,7 +62,7 @@ struct Cell {
     result: c_int,
 }
 
-/// One part's result, in the making.
+/// One part's result, being written.
 pub struct Out {
     functions: &'static Functions,
     cell: NonNull<Cell>,
@@ -79,7 +79,7 @@ impl Out {
             cell: NonNull::from(Box::leak(cell)),
         }
     }
-    /// A place for output that librados allocates.
+    /// An output that librados allocates.
     pub fn output(functions: &'static Functions) -> Self {
         Self::new(
             functions,
@@ -89,7 +89,7 @@ impl Out {
             },
         )
     }
-    /// Where that is, to be given to librados.
+    /// The addresses to pass to librados.
     pub fn output_place(&mut self) -> (*mut *mut c_char, *mut usize) {
         // SAFETY: nothing is in flight yet.
         match unsafe { &mut self.cell.as_mut().kind } {
@@ -97,18 +97,18 @@ impl Out {
             _ => unreachable!("it was made for output"),
         }
     }
-    /// The result of a part that is a call, without opening it.
+    /// The result of a part that is a call, without taking the output.
     pub fn failed(&self) -> Option<c_int> {
         // SAFETY: the operation has ended.
         let cell = unsafe { self.cell.as_ref() };
         (matches!(cell.kind, Kind::Called { .. }) && cell.result < 0).then_some(cell.result)
     }
-    /// What came of it; of a part that failed or was not reached, its result.
+    /// The result; for a part that failed or was not reached, its error.
     ///
     /// # Errors
     /// The part's negative result.
     pub fn found(mut self) -> Result<Found, c_int> {
-        // SAFETY: the operation has ended; nobody else has the cell.
+        // SAFETY: the operation has ended; there is no other owner of the cell.
         let Cell { kind, result } = unsafe { self.cell.as_mut() };
         let functions = self.functions;
         if *result < 0 && !matches!(kind, Kind::Called { .. }) {
@@ -118,7 +118,7 @@ impl Out {
             Kind::Data { buffer, read } => {
                 let mut data = std::mem::take(buffer);
                 let length = (*read).min(data.capacity());
-                // SAFETY: librados has filled so many bytes.
+                // SAFETY: librados has filled this many bytes.
                 unsafe { data.set_len(length) };
                 Found::Data(fitting(data))
             }
@@ -126,7 +126,7 @@ impl Out {
             Kind::Attrs { list } => Found::Attrs(attributes(functions, *list)),
             Kind::Entries { list, more } => Found::Entries(entries(functions, *list), *more != 0),
             Kind::Checksum { bytes } => {
-                // A count of chunks, which is one, and the chunk's value.
+                // The number of chunks, which is one, and the chunk's value.
                 Found::Checksum(u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]))
             }
             Kind::Called { output, length } => {
@@ -143,11 +143,11 @@ impl Out {
 
 impl Drop for Out {
     fn drop(&mut self) {
-        // SAFETY: it was made by a box, and nobody uses it any more: operations in flight are never
+        // SAFETY: it was made by a box, and is not used any more: operations in flight are never
         // dropped, but leaked.
         let cell = unsafe { Box::from_raw(self.cell.as_ptr()) };
         match cell.kind {
-            // SAFETY: made by librados for this part, and not given back yet.
+            // SAFETY: made by librados for this part, and not freed yet.
             Kind::Attrs { list } if !list.is_null() => unsafe {
                 (self.functions.rados_getxattrs_end)(list)
             },
@@ -161,7 +161,7 @@ impl Drop for Out {
     }
 }
 
-/// Memory for what was read, not for what could have been.
+/// Shrinks the buffer to the data that was read.
 pub fn fitting(mut data: Vec<u8>) -> Bytes {
     if data.capacity() > data.len() + data.len() / 2 + 4096 {
         data.shrink_to_fit();
@@ -173,8 +173,8 @@ fn attributes(functions: &Functions, list: rados_xattrs_iter_t) -> BTreeMap<Name
     let mut all = BTreeMap::new();
     loop {
         let (mut name, mut value, mut length) = (ptr::null(), ptr::null(), 0);
-        // SAFETY: the list is one of an operation that has ended; what it points to stays until the
-        // list goes.
+        // SAFETY: the list belongs to an operation that has ended; what it points to stays until
+        // the list is freed.
         unsafe {
             let got = (functions.rados_getxattrs_next)(
                 list,
@@ -212,7 +212,7 @@ fn entries(functions: &Functions, list: rados_omap_iter_t) -> Vec<(Bytes, Bytes)
 }
 
 /// # Safety
-/// The pointer is null, or has so many bytes behind it.
+/// The pointer is null, or points to this many bytes.
 unsafe fn copied(from: *const c_char, length: usize) -> Bytes {
     if from.is_null() || length == 0 {
         return Bytes::new();
@@ -236,7 +236,7 @@ impl Drop for ReadOp {
 }
 
 impl ReadOp {
-    /// Without parts.
+    /// An operation without parts.
     pub fn new(functions: &'static Functions) -> Self {
         // SAFETY: no arguments.
         Self {
@@ -251,7 +251,7 @@ impl ReadOp {
         // SAFETY: nothing is in flight yet.
         unsafe { out.cell.as_mut() }
     }
-    /// Size and time.
+    /// Reads size and time.
     pub fn stat(&mut self) {
         let (functions, raw) = (self.functions, self.raw);
         let Cell {
@@ -267,7 +267,7 @@ impl ReadOp {
         // SAFETY: the cell stays where it is until the operation has ended.
         unsafe { (functions.rados_read_op_stat)(raw, size, modified, result) };
     }
-    /// Bytes.
+    /// Reads a range.
     pub fn read(&mut self, offset: u64, length: usize) {
         let (functions, raw) = (self.functions, self.raw);
         let kind = Kind::Data {
@@ -293,7 +293,7 @@ impl ReadOp {
             )
         };
     }
-    /// CRC32C as everybody else counts it, but for the last inversion.
+    /// Reads a CRC32C in the usual form except for the final inversion.
     pub fn checksum(&mut self, offset: u64, length: usize) {
         let (functions, raw) = (self.functions, self.raw);
         let Cell {
@@ -320,7 +320,7 @@ impl ReadOp {
             );
         }
     }
-    /// All attributes.
+    /// Reads all attributes.
     pub fn attrs(&mut self) {
         let (functions, raw) = (self.functions, self.raw);
         let Cell {
@@ -335,7 +335,7 @@ impl ReadOp {
         // SAFETY: as above.
         unsafe { (functions.rados_read_op_getxattrs)(raw, list, result) };
     }
-    /// Omap entries after a key.
+    /// Lists omap entries after a key.
     pub fn list(&mut self, after: &CStr, limit: u64) {
         let (functions, raw) = (self.functions, self.raw);
         let kind = Kind::Entries {
@@ -362,7 +362,7 @@ impl ReadOp {
             )
         };
     }
-    /// Values of keys.
+    /// Reads the values of keys.
     pub fn keys(&mut self, keys: &[Bytes]) {
         let (functions, raw) = (self.functions, self.raw);
         let kind = Kind::Entries {
@@ -389,7 +389,7 @@ impl ReadOp {
             )
         };
     }
-    /// A method.
+    /// Calls a method.
     pub fn call(&mut self, class: &CStr, method: &CStr, input: &[u8]) {
         let (functions, raw) = (self.functions, self.raw);
         let kind = Kind::Called {
@@ -417,7 +417,7 @@ impl ReadOp {
             );
         }
     }
-    /// Sends it.
+    /// Sends the operation.
     ///
     /// # Errors
     /// It was not sent: the negative result.
@@ -467,7 +467,7 @@ impl Drop for WriteOp {
 }
 
 impl WriteOp {
-    /// Without parts.
+    /// An operation without parts.
     pub fn new(functions: &'static Functions) -> Self {
         // SAFETY: no arguments.
         Self {
@@ -499,7 +499,7 @@ impl WriteOp {
             );
         }
     }
-    /// Makes it exist.
+    /// Creates the object.
     pub fn create(&mut self, exclusive: bool) {
         let how = if exclusive {
             ffi::LIBRADOS_CREATE_EXCLUSIVE
@@ -509,7 +509,7 @@ impl WriteOp {
         // SAFETY: ours.
         unsafe { (self.functions.rados_write_op_create)(self.raw, how, ptr::null()) };
     }
-    /// Writes bytes.
+    /// Writes a range.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         // SAFETY: ours; librados copies.
         unsafe {
@@ -545,7 +545,7 @@ impl WriteOp {
         // SAFETY: ours.
         unsafe { (self.functions.rados_write_op_truncate)(self.raw, size) };
     }
-    /// Zeroes a range; one that reaches the end cuts it off.
+    /// Zeroes a range; one that reaches the end truncates the object.
     pub fn zero(&mut self, offset: u64, length: u64) {
         // SAFETY: ours.
         unsafe { (self.functions.rados_write_op_zero)(self.raw, offset, length) };
@@ -601,7 +601,7 @@ impl WriteOp {
         // SAFETY: ours.
         unsafe { (self.functions.rados_write_op_omap_clear)(self.raw) };
     }
-    /// A method; of what it returns, only the number comes back.
+    /// Calls a method; only its return value comes back.
     pub fn call(&mut self, class: &CStr, method: &CStr, input: &[u8]) {
         let kind = Kind::Called {
             output: ptr::null_mut(),
@@ -622,7 +622,7 @@ impl WriteOp {
             );
         }
     }
-    /// Sends it.
+    /// Sends the operation.
     ///
     /// # Errors
     /// It was not sent: the negative result.
@@ -633,7 +633,7 @@ impl WriteOp {
         object: &CStr,
         flags: c_int,
     ) -> Result<Vec<Out>, c_int> {
-        // SAFETY: everything is alive; no time is given, so the client's clock is taken.
+        // SAFETY: everything is alive; without a time, the client's clock is used.
         let sent = unsafe {
             (self.functions.rados_aio_write_op_operate)(
                 self.raw,

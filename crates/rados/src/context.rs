@@ -1,4 +1,4 @@
-//! I/O contexts: librados keeps pool, namespace, placement key and snapshot in them instead of in
+//! I/O contexts: librados stores pool, namespace, placement key and snapshot there instead of in
 //! the operation.
 
 use crate::error::{ENOENT, RadosError};
@@ -10,23 +10,23 @@ use std::collections::BTreeMap;
 use std::ptr;
 use std::sync::Arc;
 
-/// What a context is made for.
+/// The properties of a context.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Scope {
     /// The pool.
     pub pool: PoolId,
     /// The namespace.
     pub namespace: Vec<u8>,
-    /// The placement key; empty is the object's name.
+    /// The placement key; empty means the object's name.
     pub key: Vec<u8>,
-    /// What is read.
+    /// The snapshot to read.
     pub snapshot: SnapId,
-    /// What writes preserve.
+    /// The snapshots that writes preserve.
     pub snaps: (u64, Vec<u64>),
 }
 
 impl Scope {
-    /// Where an operation on an object takes place.
+    /// The scope of an operation on an object.
     #[must_use]
     pub fn of(pool: PoolId, object: &ObjectId, snaps: &SnapContext) -> Self {
         Self {
@@ -42,29 +42,29 @@ impl Scope {
     }
 }
 
-/// A context; it goes with its last user. Contexts of operations in flight stay.
+/// A context; freed with its last user. Contexts of operations in flight stay.
 pub struct Context {
     cluster: Rados,
     raw: rados_ioctx_t,
 }
-// SAFETY: contexts are made to be used by several threads; what would not be (setting namespace and
-// snapshots) happens before it is shared.
+// SAFETY: contexts may be used by several threads; what may not (setting namespace and snapshots)
+// happens before it is shared.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: nobody has it any more; operations in flight hold references of librados' own.
+        // SAFETY: there is no other owner; operations in flight hold librados' own references.
         unsafe { (self.cluster.functions().rados_ioctx_destroy)(self.raw) };
     }
 }
 
 impl Context {
-    /// Makes one.
+    /// Creates a context.
     ///
     /// # Errors
-    /// No such pool, or names that librados cannot take.
+    /// There is no such pool, or librados cannot represent a name.
     pub fn new(cluster: &Rados, scope: &Scope) -> Result<Self, RadosError> {
         let context = Self::plain(cluster, scope.pool)?;
         let functions = cluster.functions();
@@ -84,7 +84,7 @@ impl Context {
         }
         let (sequence, snaps) = &scope.snaps;
         if *sequence != 0 || !snaps.is_empty() {
-            // SAFETY: the list is as long as is said.
+            // SAFETY: the list has the given length.
             let set = unsafe {
                 (functions.rados_ioctx_selfmanaged_snap_set_write_ctx)(
                     context.raw,
@@ -103,10 +103,10 @@ impl Context {
         Ok(context)
     }
 
-    /// One of the pool alone.
+    /// A context for a pool only.
     ///
     /// # Errors
-    /// No such pool.
+    /// There is no such pool.
     pub fn plain(cluster: &Rados, pool: PoolId) -> Result<Self, RadosError> {
         let mut raw = ptr::null_mut();
         let id = i64::try_from(pool.0)
@@ -126,10 +126,10 @@ impl Context {
         })
     }
 
-    /// One that sees all namespaces, for listings.
+    /// A context that covers all namespaces, for listings.
     ///
     /// # Errors
-    /// No such pool.
+    /// There is no such pool.
     pub fn everywhere(cluster: &Rados, pool: PoolId) -> Result<Self, RadosError> {
         let context = Self::plain(cluster, pool)?;
         // SAFETY: a constant.
@@ -142,11 +142,11 @@ impl Context {
         Ok(context)
     }
 
-    /// Allocates the number of a snapshot for clients that say themselves what their writes
-    /// preserve. Waits for the monitors.
+    /// Allocates a snapshot id for clients that decide themselves what their writes preserve. Waits
+    /// for the monitors.
     ///
     /// # Errors
-    /// As they say.
+    /// The monitors' error.
     pub fn allocate_snap(&self) -> Result<u64, RadosError> {
         let mut snap = 0;
         // SAFETY: the result is written before it is read.
@@ -159,10 +159,10 @@ impl Context {
             Ok(snap)
         }
     }
-    /// Removes one of those. Waits for the monitors.
+    /// Removes one of those snapshots. Waits for the monitors.
     ///
     /// # Errors
-    /// As they say.
+    /// The monitors' error.
     pub fn remove_snap(&self, snap: u64) -> Result<(), RadosError> {
         // SAFETY: ours.
         let gone =
@@ -182,17 +182,17 @@ impl Context {
     }
 }
 
-/// Contexts that were used lately: making one takes a lock of the whole client.
+/// Recently used contexts: creating one takes a lock of the whole client.
 pub struct Contexts {
     cluster: Rados,
     known: BTreeMap<Scope, Arc<Context>>,
 }
 
-/// So many are kept; after that they are all made anew.
+/// Most contexts kept; beyond that all are dropped and created again.
 const KNOWN_MAX: usize = 256;
 
 impl Contexts {
-    /// None yet.
+    /// An empty cache.
     #[must_use]
     pub const fn new(cluster: Rados) -> Self {
         Self {

@@ -1,18 +1,18 @@
-//! A Ceph cluster as the engine of services that have a host of ours (`nacre_client::Engine`).
+//! A Ceph cluster as the engine of services on Nacre's hosts (`nacre_client::Engine`).
 //!
 //! ```text
 //!            ┌ metadata ─▶ Queued ─ a connection and a thread of its own
 //!  CephEngine┤
 //!            └ objects ─▶ Ceph ─ a connection that is fenced with its instance
 //!                           ▲
-//!               opening: a thread ── connect ──▶ here, for fences of others
-//!               naming:  a thread ── says its address (`instances`) ──▶ here, for operations; with the first
+//!               opening: a thread ── connects ──▶ here, for fencing others
+//!               naming:  a thread ── registers its address (`instances`) ──▶ here, for operations; with the first
 //! ```
-//! librados' handle of a fenced instance is dead for good: the next instance opens another one.
-//! Meanwhile the service is refused for the moment.
+//! librados' handle of a fenced instance stays unusable: the next instance opens another one.
+//! Meanwhile the service is refused temporarily.
 //!
-//! Invariants: nothing is sent to an object before the instance's address is known to those who may
-//! fence it; numbers of operations go on over instances; each operation ends once.
+//! Invariants: nothing is sent to an object before the instance's address is known to those that
+//! may fence it; the numbering of operations continues over instances; each operation ends once.
 
 use crate::cluster::Ceph;
 use crate::error::RadosError;
@@ -33,9 +33,9 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread::{Builder, JoinHandle, park_timeout, sleep};
 use std::time::{Duration, Instant};
 
-/// Between two attempts to connect.
+/// Delay between two attempts to connect.
 const AGAIN: Duration = Duration::from_secs(1);
-/// So long, a client that goes waits for a thread that connects.
+/// How long a client that leaves waits for a connecting thread.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
 
 /// How to reach a cluster.
@@ -55,7 +55,7 @@ impl Place {
     }
 }
 
-/// See the module head. Clones are cheap.
+/// See the module head. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct CephEngines {
     place: Arc<Place>,
@@ -64,14 +64,14 @@ pub struct CephEngines {
 }
 
 impl CephEngines {
-    /// Looks whether the cluster of a `ceph.conf` is there for `client.NAME`.
+    /// Checks whether the cluster of a `ceph.conf` is reachable as `client.NAME`.
     ///
     /// # Errors
     /// As [`Rados::connect`].
     pub fn find(conf: &Path, name: &str) -> Result<Self, RadosError> {
         let rados = Rados::connect(conf, name, &Bounds::default())?;
         let host = rados.addresses().ok().as_deref().and_then(host_of);
-        // Who does not know where it is reached from is reached from this machine.
+        // Without known addresses, the cluster is assumed to be on this machine.
         let host = host.unwrap_or_else(|| "127.0.0.1".to_owned());
         let place = Arc::new(Place {
             conf: conf.to_owned(),
@@ -85,7 +85,7 @@ impl CephEngines {
     }
 }
 
-/// The machine of an address such as `10.0.0.1:0/123` or `v1:[::1]:0/5`.
+/// The host in an address such as `10.0.0.1:0/123` or `v1:[::1]:0/5`.
 fn host_of(addresses: &str) -> Option<String> {
     let (socket, _) = each_address(addresses).next()?.rsplit_once('/')?;
     let (host, _) = socket.rsplit_once(':')?;
@@ -110,7 +110,7 @@ impl Engines for CephEngines {
 struct CephEngine {
     objects: Objects,
     metadata: Queued,
-    /// The objects' threads have something to say.
+    /// Whether the objects' threads have produced something.
     ready: Arc<AtomicBool>,
 }
 
@@ -175,8 +175,8 @@ impl Engine for CephEngine {
 
 impl Drop for CephEngine {
     fn drop(&mut self) {
-        // Who goes with nothing in flight needs no fence; of others it is kept by which address
-        // they can be fenced.
+        // A client that leaves with nothing in flight needs no fence; otherwise its address stays
+        // registered, so that it can be fenced.
         if let Link::Open(ceph, Naming::Done(record)) = &mut self.objects.link
             && ceph.is_idle()
         {
@@ -191,22 +191,22 @@ impl Drop for CephEngine {
     }
 }
 
-/// What a thread says that waits for the cluster.
+/// A message of a thread that waits for the cluster.
 enum Said {
-    /// Not yet, and why.
+    /// Not ready yet, and why.
     NotYet(String),
-    /// The connection, and the newest map that it has.
+    /// The connection, and the epoch of its newest map.
     Open(Rados, u64),
-    /// Its address is known, and what else is of this client; and the newest map that it has.
+    /// Its address is registered: the client's record, and the epoch of the newest map.
     Named(Record, u64),
-    /// This instance was fenced before it came.
+    /// This instance was fenced before it registered.
     Fenced,
 }
 
-/// A thread that waits for the cluster, again and again until it has what it is for.
+/// A thread that waits for the cluster, retrying until it has succeeded.
 struct Waiting {
     heard: Receiver<Said>,
-    /// The thread goes on as long as this is.
+    /// The thread continues while this is set.
     wanted: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -218,7 +218,7 @@ impl Drop for Waiting {
             return;
         };
         thread.thread().unpark();
-        // A process that ends while a thread of its is in the midst of librados crashes.
+        // A process that ends while one of its threads is in librados crashes.
         let begun = Instant::now();
         while !thread.is_finished() && begun.elapsed() < LEAVE_MAX {
             sleep(Duration::from_millis(1));
@@ -249,7 +249,7 @@ impl Waiting {
                 park_timeout(AGAIN);
             }
         };
-        // Without threads there is no cluster: the machine is out of them, or of memory.
+        // Without threads there is no cluster: the machine has run out of them, or of memory.
         let thread = Builder::new()
             .name("nacre-waits".to_owned())
             .spawn(run)
@@ -265,19 +265,19 @@ impl Waiting {
 enum Link {
     Opening(Waiting),
     Open(Box<Ceph>, Naming),
-    /// Fenced before it came: all that is begun ends so.
+    /// Fenced before it registered: everything that is begun ends that way.
     Fenced,
 }
 
-/// Whether this instance's address is known.
+/// Whether this instance's address is registered.
 enum Naming {
-    /// It has nothing to be fenced for: a standby that dies leaves nothing.
+    /// There is nothing to fence it for: a standby that dies leaves nothing.
     No,
     Asking(Waiting),
     Done(Record),
 }
 
-/// The objects of one client, over its instances.
+/// The objects of one client, over all its instances.
 struct Objects {
     place: Arc<Place>,
     client: ClientId,
@@ -286,11 +286,11 @@ struct Objects {
     link: Link,
     /// The next operation's number, while there is no connection.
     next: u64,
-    /// Of former instances, and of one that is fenced.
+    /// Completions of former instances, and of a fenced one.
     done: Vec<Completion>,
-    /// Ended, but for what the connection counts.
+    /// Number of ended operations, without those counted by the connection.
     ended: u64,
-    /// What operations rest on, until there is a connection that knows.
+    /// The epoch that operations depend on, until there is a connection that knows it.
     epoch: Epoch,
     said: Vec<String>,
 }
@@ -361,7 +361,7 @@ impl Objects {
         self.ended += 1;
         self.instance = instance;
     }
-    /// What is in flight has no end that is known.
+    /// Operations in flight end with an unknown outcome.
     fn let_go(&mut self, link: Link) {
         self.epoch = self.epoch();
         if let Link::Open(mut ceph, _) = std::mem::replace(&mut self.link, link) {
@@ -400,14 +400,14 @@ fn opening(place: &Arc<Place>, wake: &Wake) -> Waiting {
     })
 }
 
-/// A map that this connection has, and that is no older than this call.
+/// The epoch of a map that this connection has, and that is no older than this call.
 fn newest_map(rados: &Rados) -> Result<u64, String> {
     let epoch = rados.newest_epoch().map_err(|error| error.why)?;
     rados.wait_for_newest_map().map_err(|error| error.why)?;
     Ok(epoch)
 }
 
-/// Says to those who may fence it by which address this instance is known.
+/// Registers this instance's address, for those that may fence it.
 fn naming(rados: Rados, who: (ClientId, Instance), place: &Arc<Place>, wake: &Wake) -> Waiting {
     let (place, (client, instance)) = (place.clone(), who);
     Waiting::begin(wake.clone(), move || {
@@ -418,8 +418,8 @@ fn naming(rados: Rados, who: (ClientId, Instance), place: &Arc<Place>, wake: &Wa
         let Some(record) = came else {
             return Ok(Said::Fenced);
         };
-        // A standby that takes a rank now rests on what the former holder had fenced, and says so
-        // to its clients.
+        // A standby that claims a rank now depends on the fence of the former holder, and tells its
+        // clients.
         let epoch = newest_map(&rados)?;
         Ok(Said::Named(record, epoch))
     })
@@ -429,7 +429,7 @@ impl ObjectCluster for Objects {
     fn capabilities(&self) -> Capabilities {
         match &self.link {
             Link::Open(ceph, _) => ceph.capabilities(),
-            // Until it is known what it lacks, nothing is done without what it may have.
+            // Until its limits are known, only what always works is used.
             Link::Opening(_) | Link::Fenced => Capabilities {
                 fence: true,
                 ..Capabilities::default()
@@ -499,7 +499,7 @@ mod tests {
         }
     }
 
-    /// An engine without a cluster: nothing waits, and what is refused is refused for the moment.
+    /// An engine without a cluster: nothing blocks, and refusals are temporary.
     #[test]
     fn where_there_is_no_cluster_nothing_waits() {
         let place = Arc::new(Place {

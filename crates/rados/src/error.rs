@@ -1,5 +1,5 @@
-//! Ceph's error numbers, and what they mean here. The number is always kept: it is what Ceph's own
-//! documents speak of.
+//! Ceph's error numbers and their meaning here. The number is always kept, because Ceph's
+//! documentation uses it.
 
 use nacre_client::Failure;
 use nacre_wire::msg::client::OpFailure;
@@ -7,28 +7,29 @@ use std::fmt;
 
 /// No such object, pool, file.
 pub const ENOENT: i32 = 2;
-/// Damaged data; of a Lua method also: it raised, or does not compile.
+/// Damaged data; for a Lua method also: it raised an error, or does not compile.
 pub const EIO: i32 = 5;
-/// May not.
+/// Not permitted.
 pub const EPERM: i32 = 1;
-/// May not, say the monitors.
+/// Not permitted, according to the monitors.
 pub const EACCES: i32 = 13;
 /// Exists already.
 pub const EEXIST: i32 = 17;
-/// Does not make sense.
+/// Invalid.
 pub const EINVAL: i32 = 22;
 const EFBIG: i32 = 27;
 const ENOSPC: i32 = 28;
-/// An older version was asserted than there is.
+/// The asserted version is older than the actual one.
 pub const ERANGE: i32 = 34;
 const ENAMETOOLONG: i32 = 36;
 /// No such attribute.
 pub const ENODATA: i32 = 61;
-/// A newer version was asserted than there is; of a call: more output than a write may have.
+/// The asserted version is newer than the actual one; for a call: more output than a write may
+/// have.
 pub const EOVERFLOW: i32 = 75;
 const E2BIG: i32 = 7;
 const EMSGSIZE: i32 = 90;
-/// No such class or method, or none of it for this client.
+/// No such class or method, or this client may not use it.
 pub const EOPNOTSUPP: i32 = 95;
 /// This client is on the blocklist.
 pub const ESHUTDOWN: i32 = 108;
@@ -37,15 +38,15 @@ pub const ETIMEDOUT: i32 = 110;
 const EDQUOT: i32 = 122;
 /// A guard does not hold.
 pub const ECANCELED: i32 = 125;
-/// Errors below this are places where compared data differ.
+/// Errors beyond this encode the offset at which compared data differ.
 pub const MAX_ERRNO: i32 = 4095;
 
-/// What librados refused outside of operations on objects.
+/// An error of librados outside of operations on objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RadosError {
     /// A positive error number; 0 if the library itself is missing.
     pub code: i32,
-    /// For people.
+    /// Human-readable reason.
     pub why: String,
 }
 
@@ -82,7 +83,7 @@ impl fmt::Display for RadosError {
 }
 impl std::error::Error for RadosError {}
 
-/// A number with its name, as people look it up.
+/// A number with its name.
 #[must_use]
 pub fn named(code: i32) -> String {
     let meaning = match code {
@@ -101,7 +102,7 @@ pub fn named(code: i32) -> String {
     }
 }
 
-/// What an operation's negative result means where no part of it says more.
+/// The meaning of an operation's negative result if no part gives a more specific one.
 #[must_use]
 pub fn failure(result: i32) -> Failure {
     let code = result.saturating_neg();

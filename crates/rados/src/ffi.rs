@@ -1,8 +1,8 @@
-//! What is used of `librados.so.2`, found at run time: Nacre is built and runs without it
-//! (`layers.toml` keeps it a library of this crate alone).
+//! The used functions of `librados.so.2`, loaded at run time: Nacre is built and runs without it
+//! (`layers.toml` restricts it to this crate).
 //!
-//! Declared by hand after `librados.h` of Ceph 16; every function here is there since Ceph 14, but
-//! for `rados_getaddrs`. Nothing outside this crate's wrappers calls them.
+//! Declared by hand from `librados.h` of Ceph 16; every function here exists since Ceph 14, except
+//! for `rados_getaddrs`. Only this crate's wrappers call them.
 
 #![allow(
     non_camel_case_types,
@@ -19,17 +19,17 @@ use std::sync::OnceLock;
 pub type rados_t = *mut c_void;
 /// An I/O context: pool, namespace, locator, snapshots.
 pub type rados_ioctx_t = *mut c_void;
-/// An asynchronous operation's end.
+/// Completion handle of an asynchronous operation.
 pub type rados_completion_t = *mut c_void;
 /// A compound operation that writes.
 pub type rados_write_op_t = *mut c_void;
 /// A compound operation that reads.
 pub type rados_read_op_t = *mut c_void;
-/// Extended attributes read.
+/// Iterator over the attributes read.
 pub type rados_xattrs_iter_t = *mut c_void;
-/// Omap entries read.
+/// Iterator over the omap entries read.
 pub type rados_omap_iter_t = *mut c_void;
-/// A place in a listing.
+/// A position in a listing.
 pub type rados_object_list_cursor = *mut c_void;
 /// Called when an operation has ended.
 pub type rados_callback_t = unsafe extern "C" fn(rados_completion_t, *mut c_void);
@@ -38,7 +38,7 @@ pub type rados_watchcb2_t = unsafe extern "C" fn(*mut c_void, u64, u64, u64, *mu
 /// Called when a watch may have missed something: argument, watch, error.
 pub type rados_watcherrcb_t = unsafe extern "C" fn(*mut c_void, u64, c_int);
 
-/// An object of a listing.
+/// An object in a listing.
 #[repr(C)]
 pub struct rados_object_list_item {
     pub oid_length: usize,
@@ -49,7 +49,7 @@ pub struct rados_object_list_item {
     pub locator: *mut c_char,
 }
 
-/// Who acknowledged a notify, and with what.
+/// A watcher that acknowledged a notify, with its reply.
 #[repr(C)]
 pub struct notify_ack_t {
     pub notifier_id: u64,
@@ -58,7 +58,7 @@ pub struct notify_ack_t {
     pub payload_len: u64,
 }
 
-/// Who did not.
+/// A watcher that did not.
 #[repr(C)]
 pub struct notify_timeout_t {
     pub notifier_id: u64,
@@ -79,16 +79,17 @@ macro_rules! functions {
         /// The library's functions.
         pub struct Functions {
             $(pub $name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*
-            /// By which addresses a client is known to daemons; some releases of Ceph 14 lack it.
+            /// A client's addresses as known to daemons; some releases of Ceph 14 lack it.
             pub rados_getaddrs: Option<unsafe extern "C" fn(rados_t, *mut *mut c_char) -> c_int>,
         }
         impl Functions {
             /// # Safety
-            /// The library must be librados: the types are believed.
+            /// The library must be librados: the declared types are trusted.
             unsafe fn of(library: &Library) -> Result<Self, libloading::Error> {
                 Ok(Self {
                     $($name: {
-                        // SAFETY: the caller says what the library is; names and types are of its header.
+                        // SAFETY: the caller guarantees the library; names and types are from its
+                        // header.
                         let found = unsafe {
                             library.get::<unsafe extern "C" fn($($type),*) $(-> $result)?>(concat!(stringify!($name), "\0").as_bytes())
                         };
@@ -221,23 +222,23 @@ functions! {
     );
 }
 
-/// The functions, loaded the first time they are asked for.
+/// The functions, loaded on first use.
 ///
 /// # Errors
-/// The library is not there, or is too old.
+/// The library does not exist, or is too old.
 pub fn functions() -> Result<&'static Functions, RadosError> {
     static LOADED: OnceLock<Result<Functions, String>> = OnceLock::new();
     const NAME: &str = "librados.so.2";
     let load = || {
-        // SAFETY: loading runs the library's own initialisers; it is Ceph's, by the name that its
-        // packages give it.
+        // SAFETY: loading runs the library's own initialisers; it is Ceph's, under the name used by
+        // its packages.
         let library = unsafe { Library::new(NAME) }.map_err(|error| {
             format!("{NAME}, the library of Ceph's clients, cannot be loaded ({error}); on Debian `apt-get install librados2` installs it")
         })?;
         // SAFETY: as above.
         let functions = unsafe { Functions::of(&library) }
             .map_err(|error| format!("{NAME} is older than Ceph 14 or something else ({error})"))?;
-        // It stays for the life of the process: threads of its own run in it.
+        // It stays until the process ends: its own threads run in it.
         std::mem::forget(library);
         Ok(functions)
     };

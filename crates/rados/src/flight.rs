@@ -1,4 +1,4 @@
-//! An operation on its way through librados.
+//! An operation in flight in librados.
 
 use crate::compound::Out;
 use crate::context::Context;
@@ -8,7 +8,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-/// What is told when an operation has ended: whose it is.
+/// The event that reports the end of an operation.
 struct Tag<E> {
     queue: Arc<Queue<E>>,
     event: E,
@@ -30,8 +30,8 @@ impl Drop for Completion {
 }
 
 impl Completion {
-    /// One that appends `event` to the queue when its operation has ended. If it is never sent,
-    /// [`Self::unsent`] takes that back.
+    /// A completion that appends `event` to the queue when its operation has ended. If it is never
+    /// sent, [`Self::unsent`] frees it.
     pub fn telling<E: Send + 'static>(
         functions: &'static Functions,
         queue: &Arc<Queue<E>>,
@@ -52,7 +52,7 @@ impl Completion {
             tag,
         }
     }
-    /// What came of it: the result, and the object's version.
+    /// The result: the return value, and the object's version.
     pub fn result(&self) -> (i32, u64) {
         // SAFETY: it has ended.
         unsafe {
@@ -62,9 +62,9 @@ impl Completion {
             )
         }
     }
-    /// Asks librados to give it up; it ends soon, with an error if it had not ended yet.
+    /// Asks librados to cancel it; it soon ends, with an error if it had not ended yet.
     pub fn cancel(&self, context: &Context) {
-        // SAFETY: both live. An operation that has ended already cannot be found, which is fine.
+        // SAFETY: both are alive. An operation that has ended cannot be found, which is fine.
         unsafe { (self.functions.rados_aio_cancel)(context.raw(), self.raw) };
     }
 }
@@ -75,15 +75,15 @@ pub struct Unsent<E> {
     tag: *mut Tag<E>,
 }
 impl<E> Unsent<E> {
-    /// librados' own.
+    /// The handle for librados.
     pub fn raw(&self) -> rados_completion_t {
         self.completion.raw
     }
-    /// Its operation was sent: the callback will come.
+    /// Its operation was sent: the callback will follow.
     pub fn sent(self) -> Completion {
         self.completion
     }
-    /// It was not: nobody will call.
+    /// It was not sent: there will be no callback.
     pub fn unsent(self) {
         // SAFETY: made by a box in `new`, and no callback comes.
         drop(unsafe { Box::from_raw(self.tag) });
@@ -96,19 +96,19 @@ unsafe extern "C" fn ended<E>(_: rados_completion_t, tag: *mut c_void) {
     queue.push(event);
 }
 
-/// What librados works on, until it has ended.
+/// What librados works on, until the operation has ended.
 pub struct Flight {
-    /// Asked for its result when it has ended.
+    /// Has the result when the operation has ended.
     pub completion: Completion,
-    /// Where it writes what it reads.
+    /// The outputs that it writes to.
     pub outs: Vec<Out>,
-    /// In which it was sent.
+    /// The context in which it was sent.
     pub context: Arc<Context>,
 }
 
 impl Flight {
-    /// Gives up ownership: librados may still write into the outs, and when it has stopped is not
-    /// known. A notify that ends later uses its context, without a reference of its own.
+    /// Gives up ownership: librados may still write to the outputs, and it is unknown when it
+    /// stops. A notify that ends later uses its context, without a reference of its own.
     pub fn leak(self) {
         std::mem::forget(self);
     }

@@ -1,14 +1,14 @@
-//! The way that every operation can go on Ceph: what it looks at is read, `nacre_object` says what
-//! it does, and that is written if the object is still of the version that was read.
+//! The general path, possible for every operation on Ceph: what it needs is read, `nacre_object`
+//! evaluates it, and the result is written if the object's version has not changed.
 //!
 //! ```text
 //!  asks ─▶ one read ─▶ Seen ─▶ decide ─┬─▶ asks: another read of the same version ─▶ decide again
 //!                                      ├─▶ an answer
 //!                                      └─▶ steps: one write
 //! ```
-//! So an operation that this crate has never heard of works as well. What Ceph does itself is left
-//! to it: calls of methods and locks become steps, checksums and pages of a map are answered by the
-//! read. Pure: nothing here sends or waits.
+//! So an operation unknown to this crate works as well. What Ceph does itself is left to it: calls
+//! of methods and locks become steps, checksums and pages of an omap are answered by the read.
+//! Pure: nothing here sends or waits.
 
 use crate::compound::Found;
 use crate::lock;
@@ -27,10 +27,10 @@ use nacre_wire::msg::replication::Effect;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most entries in one page of an omap; what OSDs of Ceph return at most is less.
+/// Most entries in one page of an omap; Ceph's OSDs return fewer.
 const PAGE_MAX: u32 = 10_000;
 
-/// What is asked of an object in one read, beside size and time.
+/// Something to read of an object in addition to size and time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ask {
     /// All attributes.
@@ -41,21 +41,21 @@ pub enum Ask {
     Checksum(usize, u64, u64),
     /// Entries after a key, which answer a part.
     Entries(usize, Bytes, u32),
-    /// That a lock is held, as a part demands: method and input of the class `lock`.
+    /// Whether a lock is held, as a part requires: method and input of the class `lock`.
     Held(usize, &'static str, Bytes),
 }
 
-/// What the parts of an operation ask of their object, as far as can be seen before it is
-/// evaluated. `shared`: how locks are held that may be held either way.
+/// What the parts of an operation need of their object, as far as is known before the evaluation.
+/// `shared`: the mode of locks for which both modes are acceptable.
 pub fn asks(ops: &[SubOp], shared: bool) -> Vec<Ask> {
     let (mut asks, mut attrs, mut wrote) = (Vec::new(), false, false);
     for (part, op) in ops.iter().enumerate() {
         let looks = op.facts().looks;
         attrs |= matches!(looks, Looks::Attrs | Looks::All);
         match looks {
-            // No bytes at all would be all of them to Ceph.
+            // To Ceph, zero bytes would mean all bytes.
             Looks::Nothing | Looks::Attrs | Looks::Data(_, 0) => {}
-            // It needs no data to be sent; after writes of its own operation it does.
+            // The data itself is not needed, unless the operation wrote before.
             Looks::Data(offset, length) if matches!(op, SubOp::Checksum { .. }) && !wrote => {
                 asks.push(Ask::Checksum(part, offset, length));
             }
@@ -94,10 +94,10 @@ pub fn asks(ops: &[SubOp], shared: bool) -> Vec<Ask> {
     asks
 }
 
-/// What is known of an object, all of one version.
+/// What is known about an object, all of one version.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// The object without data and map; attributes only if they were asked for.
+    /// The object without data and omap; with attributes only if they were requested.
     pub context: Context,
     fetched: Fetched,
     /// Parts that the read has answered.
@@ -105,7 +105,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// The object is there.
+    /// The object exists.
     pub fn is_there(&mut self, size: u64, modified_s: i64) {
         let modified_ms = u64::try_from(modified_s).unwrap_or(0) * 1000;
         (
@@ -115,7 +115,7 @@ impl Seen {
         ) = (true, size, modified_ms);
     }
 
-    /// Takes in what was read.
+    /// Stores what was read.
     pub fn take(&mut self, found: impl Iterator<Item = (Ask, Found)>) {
         let mut is_whole = true;
         for (ask, found) in found {
@@ -125,7 +125,7 @@ impl Seen {
                     self.fetched.take(want, Some(ReadReply::Data(vec![data])))
                 }
                 (Ask::Want(want), Found::Entries(entries, more)) => {
-                    // OSDs of Ceph give less than a page at once: that is no round of its own.
+                    // Ceph's OSDs return less than a page at once: that does not count as a round.
                     is_whole &= !more
                         || entries.is_empty()
                         || matches!(&want, Want::Page { entries: asked, .. } if entries.len() >= *asked);
@@ -135,7 +135,7 @@ impl Seen {
                 }
                 (Ask::Checksum(part, offset, length), Found::Checksum(crc)) => {
                     let length = self.context.size.saturating_sub(offset).min(length);
-                    // Ceph leaves out the last inversion.
+                    // Ceph omits the final inversion.
                     let crc = if length == 0 { 0 } else { !crc };
                     self.given.insert(part, SubReply::Checksum { crc, length });
                 }
@@ -152,22 +152,22 @@ impl Seen {
     }
 }
 
-/// What follows from what was seen.
+/// The next step after a read.
 #[derive(Debug)]
 pub enum Next {
-    /// This has to be read, too.
+    /// This must be read, too.
     Read(Vec<Ask>, Box<Seen>),
-    /// This is the answer.
+    /// The answer.
     Answer(Vec<SubReply>, Payload),
-    /// This has to be written; results are those of parts that are no calls.
+    /// This must be written; the results are those of parts that are no calls.
     Write(Vec<SubReply>, Vec<Step>),
 }
 
-/// Decides on an operation. `source` is what a copy or rollback makes the object; without one, it
-/// goes.
+/// Decides on an operation. `source` is the source of a copy or rollback; without one, the object
+/// is removed.
 ///
 /// # Errors
-/// It fails, and has no effect.
+/// The operation fails, and has no effect.
 pub fn decide(
     ops: &[SubOp],
     payload: &Payload,
@@ -182,7 +182,7 @@ pub fn decide(
     } = seen;
     let is_copied = source.is_some();
     if is_copied {
-        // They stay what they are.
+        // They do not change.
         context.attrs.retain(|name, _| !is_lock(name));
     }
     let part = |(index, op): (usize, &SubOp)| match op {
@@ -198,7 +198,7 @@ pub fn decide(
             method: Name::default(),
             length: 0,
         },
-        // All that Ceph has no way of its own for.
+        // Everything that Ceph has no equivalent for.
         op => op.clone(),
     };
     let request = OpRequest {
@@ -273,7 +273,7 @@ pub fn decide(
     }
 }
 
-/// What the class `lock` keeps beside the user's attributes.
+/// Attributes of the class `lock`, stored beside the user's.
 pub fn is_lock(name: &Name) -> bool {
     name.as_bytes().starts_with(b"lock.")
 }
@@ -287,7 +287,7 @@ struct Calls<'a> {
 
 impl Calls<'_> {
     fn later(&mut self, index: usize, step: Step, view: &View) -> Called {
-        // What is removed afterwards takes all effects before that away, and no call.
+        // A later removal discards all earlier effects, but no call.
         let is_removed = self.ops[index..].contains(&SubOp::Delete {});
         self.steps
             .push((if is_removed { 0 } else { view.effects.len() }, step));
@@ -334,7 +334,7 @@ impl Methods for Calls<'_> {
     }
 }
 
-/// Effects on an object of `size` bytes, with calls between them, in Ceph's words.
+/// The effects on an object of `size` bytes, with calls between them, as Ceph's operations.
 fn steps(
     effects: Vec<Effect>,
     payload: Payload,
@@ -372,12 +372,12 @@ fn steps(
             Effect::Zero { offset, length } => {
                 steps.push(Step::Zero(offset, length));
                 if offset + length >= size {
-                    // Ceph takes zeroes up to the end as a request to cut them off.
+                    // Ceph treats zeroing up to the end as a truncation.
                     steps.push(Step::Truncate(size));
                 }
             }
             Effect::Truncate { size: to } => {
-                // Of an object that is not there, Ceph does not set the size.
+                // Ceph does not set the size of a missing object.
                 steps.extend([Step::Create(false), Step::Truncate(to)]);
                 size = to;
             }
@@ -402,7 +402,7 @@ fn own_attr(stored: &Name) -> Name {
         .expect("claims and headers are the class `lock`'s and the methods'")
 }
 
-/// Ceph numbers the changes of an object with one number.
+/// Ceph numbers an object's changes with a single number.
 #[must_use]
 pub const fn version(number: u64) -> Version {
     Version {
@@ -523,7 +523,7 @@ mod tests {
         assert_eq!(steps, [Step::Remove]);
     }
 
-    /// What was not asked for at first is asked for then.
+    /// What was not requested at first is requested then.
     #[test]
     fn what_an_evaluation_wants_is_read_and_looked_at() {
         let ops = [
@@ -562,7 +562,7 @@ mod tests {
         );
     }
 
-    /// A lock stays where it is among the writes, and before what removes the object.
+    /// A lock keeps its position among the writes, and precedes a removal of the object.
     #[test]
     fn locks_are_calls_between_the_effects() {
         let lock = SubOp::Unlock {

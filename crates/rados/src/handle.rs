@@ -1,5 +1,5 @@
-//! A connection to a Ceph cluster, and commands to its daemons. Everything here blocks, for no
-//! longer than [`Bounds`] say.
+//! A connection to a Ceph cluster, and commands to its daemons. Everything here blocks, but no
+//! longer than [`Bounds`] allow.
 
 use crate::error::{EINVAL, EOPNOTSUPP, RadosError};
 use crate::ffi::{Functions, functions, rados_t};
@@ -11,13 +11,12 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long what is asked of the cluster may take.
+/// Time limits for requests to the cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Until a monitor has answered the first time.
+    /// Until the first answer of a monitor.
     pub connect: Duration,
-    /// An operation on an object; after it, its end is unknown. [`Duration::MAX`]: it is waited
-    /// for.
+    /// An operation on an object; after that, its outcome is unknown. [`Duration::MAX`]: no limit.
     pub operation: Duration,
     /// A command to a daemon.
     pub command: Duration,
@@ -32,7 +31,7 @@ impl Default for Bounds {
     }
 }
 
-/// Whom a command is for.
+/// The receiver of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
     /// The monitors.
@@ -41,7 +40,7 @@ pub enum To {
     Osd(i32),
 }
 
-/// See the module head. Clones share the connection; it ends with the last of them.
+/// See the module head. Clones share the connection; it ends with the last one.
 #[derive(Clone)]
 pub struct Rados(Arc<Connected>);
 
@@ -50,14 +49,14 @@ struct Connected {
     raw: rados_t,
     path: PathBuf,
 }
-// SAFETY: librados handles are made to be used by several threads at once.
+// SAFETY: librados handles may be used by several threads at once.
 unsafe impl Send for Connected {}
 // SAFETY: as above.
 unsafe impl Sync for Connected {}
 
 impl Drop for Connected {
     fn drop(&mut self) {
-        // SAFETY: it is connected or was at least made, and nobody has it any more.
+        // SAFETY: it was connected or at least created, and there is no other owner.
         unsafe { (self.functions.rados_shutdown)(self.raw) };
     }
 }
@@ -73,10 +72,10 @@ impl Rados {
     /// Connects to the cluster of a `ceph.conf`, as `client.NAME`.
     ///
     /// # Errors
-    /// No library, no such file, keys that the cluster does not know, no monitor in time.
+    /// No library, no such file, keys unknown to the cluster, no monitor in time.
     pub fn connect(conf: &Path, name: &str, bounds: &Bounds) -> Result<Self, RadosError> {
         let functions = functions()?;
-        // librados says of a missing file only that it could not be parsed.
+        // librados reports a missing file only as one that could not be parsed.
         if let Err(error) = std::fs::metadata(conf) {
             let code = error.raw_os_error().unwrap_or(EINVAL);
             return Err(RadosError {
@@ -90,7 +89,7 @@ impl Rados {
         )?;
         let client = c_string(format!("client.{name}").as_bytes(), "the client's name")?;
         let mut raw = ptr::null_mut();
-        // SAFETY: the strings live until the call returns, which is when they have been copied.
+        // SAFETY: the strings stay until the call returns, which has copied them.
         let made = unsafe {
             (functions.rados_create2)(&raw mut raw, c"ceph".as_ptr(), client.as_ptr(), 0)
         };
@@ -118,7 +117,7 @@ impl Rados {
             ("client_mount_timeout", seconds(bounds.connect)),
             ("rados_mon_op_timeout", seconds(bounds.command)),
             ("rados_osd_op_timeout", seconds(bounds.operation)),
-            // What goes wrong is told by whoever called, once.
+            // The caller reports errors, once.
             ("log_to_stderr", "false".to_owned()),
             ("err_to_stderr", "false".to_owned()),
         ] {
@@ -160,13 +159,13 @@ impl Rados {
     pub(crate) fn raw(&self) -> rados_t {
         self.0.raw
     }
-    /// The configuration that it was connected with.
+    /// The configuration used for the connection.
     #[must_use]
     pub fn conf(&self) -> &Path {
         &self.0.path
     }
 
-    /// Waits until this client has the newest map: pools that were just made are in it.
+    /// Waits until this client has the newest map, which includes pools created just before.
     ///
     /// # Errors
     /// No monitor answers.
@@ -183,7 +182,7 @@ impl Rados {
     /// A command in Ceph's own JSON form.
     ///
     /// # Errors
-    /// What the daemon says against it, or that it does not answer.
+    /// The daemon's error, or that it does not answer.
     pub fn command(&self, to: To, request: &Value, input: &[u8]) -> Result<Vec<u8>, RadosError> {
         let prefix = request
             .get("prefix")
@@ -195,7 +194,7 @@ impl Rados {
         let (mut output, mut said): (*mut c_char, *mut c_char) = (ptr::null_mut(), ptr::null_mut());
         let (mut output_length, mut said_length) = (0_usize, 0_usize);
         let functions = self.functions();
-        // SAFETY: what is passed lives until the call returns; what it returns is freed below.
+        // SAFETY: the arguments stay until the call returns; its results are freed below.
         let result = unsafe {
             let (commands, count) = (commands.as_ptr(), commands.len());
             let (data, length) = (input.as_ptr().cast(), input.len());
@@ -254,7 +253,7 @@ impl Rados {
         })
     }
 
-    /// The cluster's own number.
+    /// The cluster's id.
     ///
     /// # Errors
     /// No monitor answers.
@@ -274,16 +273,16 @@ impl Rados {
             })
     }
 
-    /// Whether this library says by which address its client is known ([`Self::addresses`]).
+    /// Whether this library reports its client's address ([`Self::addresses`]).
     #[must_use]
     pub fn knows_addresses(&self) -> bool {
         self.functions().rados_getaddrs.is_some()
     }
 
-    /// By which address daemons know this client, as blocklists name it: `IP:0/NONCE`.
+    /// The client's address as known to daemons, in the form used by blocklists: `IP:0/NONCE`.
     ///
     /// # Errors
-    /// This librados does not say.
+    /// This librados does not report it.
     pub fn addresses(&self) -> Result<String, RadosError> {
         let Some(getaddrs) = self.functions().rados_getaddrs else {
             let why = "this librados does not say by which address its clients are known: it is older than Ceph 15";
@@ -293,23 +292,23 @@ impl Rados {
             });
         };
         let mut text: *mut c_char = ptr::null_mut();
-        // SAFETY: connected; what it returns is freed below.
+        // SAFETY: connected; the result is freed below.
         let result = unsafe { getaddrs(self.raw(), &raw mut text) };
         if result < 0 || text.is_null() {
             return Err(RadosError::of(result, "asking for this client's address"));
         }
-        // SAFETY: librados returns a string that ends with a byte 0.
+        // SAFETY: librados returns a string that ends with a zero byte.
         let length = unsafe { std::ffi::CStr::from_ptr(text) }.to_bytes().len();
         let text = String::from_utf8_lossy(&taken(self.functions(), text, length)).into_owned();
         Ok(text)
     }
 
-    /// The number of the newest map.
+    /// The epoch of the newest map.
     ///
     /// # Errors
     /// No monitor answers.
     pub fn newest_epoch(&self) -> Result<u64, RadosError> {
-        // Of those commands that name it the one with the shortest answer.
+        // The command with the shortest answer that contains it.
         let said = self.ask(To::Mon, json!({ "prefix": "osd getmaxosd" }))?;
         said["epoch"].as_u64().ok_or_else(|| RadosError {
             code: EINVAL,
@@ -317,11 +316,11 @@ impl Rados {
         })
     }
 
-    /// Ends the client that is known by these addresses, for so long: OSDs that have a map with
-    /// that take nothing of it.
+    /// Blocklists the client with these addresses for some time: OSDs with a map that contains this
+    /// refuse its requests.
     ///
     /// # Errors
-    /// No monitor answers, or this client may not.
+    /// No monitor answers, or this client may not do it.
     pub fn blocklist(&self, addresses: &str, time: Duration) -> Result<(), RadosError> {
         each_address(addresses).try_for_each(|address| self.blocklist_one(address, time))
     }
@@ -338,10 +337,10 @@ impl Rados {
         }
     }
 
-    /// A pool's number; `None` if this client's map has no such pool.
+    /// A pool's id; `None` if this client's map has no such pool.
     ///
     /// # Errors
-    /// A name that cannot be one.
+    /// An invalid name.
     pub fn pool(&self, name: &str) -> Result<Option<i64>, RadosError> {
         let text = c_string(name.as_bytes(), "a pool's name")?;
         // SAFETY: the string lives until the call returns.
@@ -359,7 +358,7 @@ impl Rados {
     }
 }
 
-/// The addresses in a client's own word for them: one, or a list such as
+/// The single addresses in a client's address string: one, or a list such as
 /// `[v2:10.0.0.1:0/5,v1:10.0.0.1:0/5]`.
 pub(crate) fn each_address(text: &str) -> impl Iterator<Item = &str> {
     let list = text
@@ -371,12 +370,12 @@ pub(crate) fn each_address(text: &str) -> impl Iterator<Item = &str> {
         .filter(|address| !address.is_empty())
 }
 
-/// Copies what librados allocated, and frees it.
+/// Copies a buffer allocated by librados, and frees it.
 pub(crate) fn taken(functions: &Functions, buffer: *mut c_char, length: usize) -> Vec<u8> {
     if buffer.is_null() {
         return Vec::new();
     }
-    // SAFETY: librados says that the buffer is so long, and that it is ours to free.
+    // SAFETY: librados reports that the buffer has this length, and that the caller must free it.
     unsafe {
         let copy = std::slice::from_raw_parts(buffer.cast::<u8>(), length).to_vec();
         (functions.rados_buffer_free)(buffer);

@@ -1,4 +1,4 @@
-//! The pool in which Nacre keeps on a Ceph cluster what its own clusters keep in their map:
+//! The pool in which Nacre stores on a Ceph cluster what its own clusters have in their map:
 //! programs, service metadata.
 
 use crate::error::{EPERM, RadosError};
@@ -8,10 +8,10 @@ use serde_json::json;
 
 /// Its name.
 pub const HOME: &str = ".nacre";
-/// Placement groups: it is small, and never busy.
+/// Number of placement groups: the pool is small, and never busy.
 const GROUPS: u32 = 8;
 
-/// The pool, if there is one. Waits for the newest map if this client's has none.
+/// The pool, if it exists. Waits for the newest map if this client's does not have it.
 ///
 /// # Errors
 /// No monitor answers.
@@ -20,10 +20,10 @@ pub fn find(cluster: &Rados) -> Result<Option<PoolId>, RadosError> {
     Ok(found.map(|id| PoolId(u64::try_from(id).expect("pools of Ceph have numbers from 1"))))
 }
 
-/// The pool, made if there is none. Two who make it at once make one.
+/// The pool, created if it does not exist. Two clients that create it at once create one.
 ///
 /// # Errors
-/// No monitor answers, or this client may not make pools.
+/// No monitor answers, or this client may not create pools.
 pub fn make(cluster: &Rados) -> Result<PoolId, RadosError> {
     if let Some(pool) = find(cluster)? {
         return Ok(pool);
@@ -31,12 +31,12 @@ pub fn make(cluster: &Rados) -> Result<PoolId, RadosError> {
     let mut make = json!({ "prefix": "osd pool create", "pool": HOME, "pool_type": "replicated", "pg_num": GROUPS, "pgp_num": GROUPS });
     let mut made = cluster.command(To::Mon, &make, &[]);
     if matches!(&made, Err(error) if error.code == EPERM) {
-        // Releases after 16 want it said twice for names that begin with a dot.
+        // Releases after 16 require a confirmation for names that begin with a dot.
         make["yes_i_really_mean_it"] = true.into();
         made = cluster.command(To::Mon, &make, &[]);
     }
     made?;
-    // A pool of no application is a health warning.
+    // A pool without an application causes a health warning.
     cluster.command(
         To::Mon,
         &json!({ "prefix": "osd pool application enable", "pool": HOME, "app": "nacre" }),

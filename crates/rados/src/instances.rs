@@ -1,19 +1,19 @@
-//! Instances of clients: by which addresses OSDs know them, and which are fenced.
+//! Instances of clients: their addresses as known to OSDs, and which are fenced.
 //!
 //! ```text
 //!  an instance ──address──▶ clients/NUMBER of the metadata ──▶ sends its first operation
-//!  a fence ──"fenced up to here"──▶ the same key ──▶ blocklist: the addresses that it had
+//!  a fence ──"fenced up to here"──▶ the same key ──▶ blocklist: the addresses of those instances
 //!                                                └──▶ this client's newest map
 //! ```
-//! Ceph ends clients by address, services by number and instance. Both changes of a key are
-//! compare-and-set: an instance that comes after its own fence is refused, and never sends
-//! anything; one that came before has its address there. Each operation after a fence is sent with
-//! a map that has it, so no OSD takes that operation and still executes what the fenced instance
-//! sent.
+//! Ceph fences clients by address, services by number and instance. Both changes of a key are
+//! compare-and-set: an instance that registers after its own fence is refused, and never sends
+//! anything; one that registered before has its address there. Each operation after a fence is sent
+//! with a map that contains it, so no OSD executes that operation and afterwards requests of the
+//! fenced instance.
 //!
-//! Keys of fenced clients go some time after their addresses have left the blocklist.
+//! Keys of fenced clients are removed some time after their addresses have left the blocklist.
 //!
-//! Invariant: what was fenced stays fenced: the number never goes down.
+//! Invariant: a fence is permanent: the fenced instance number never decreases.
 
 use crate::handle::Rados;
 use crate::meta::MetaStore;
@@ -29,25 +29,25 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The namespace of the keys.
 const NAMESPACE: &str = "clients/";
-/// Addresses stay on the blocklist for so long. A client that stood still for longer could send
-/// again what it had begun.
+/// How long addresses stay on the blocklist. A client that was paused for longer could resend what
+/// it had begun.
 const BLOCKED: Duration = Duration::from_hours(24);
-/// Keys of fenced clients are kept for so long.
+/// How long keys of fenced clients are kept.
 const KEPT: Duration = Duration::from_hours(48);
-/// Who changes keys: a lease's owner matters, and these have none.
+/// The name that changes keys: a lease's owner matters, and these have no leases.
 pub(crate) const WHO: &str = "nacre";
 
-/// What is known of a client.
+/// What is known about a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// The last instance that is fenced, and when it was, in seconds since 1970.
+    /// The last fenced instance, and when it was fenced, in seconds since 1970.
     fenced: Option<(Instance, u64)>,
-    /// By which address each is known.
+    /// The address of each instance.
     addresses: BTreeMap<Instance, String>,
 }
 
 impl Record {
-    /// An instance has come; whether it may.
+    /// Registers an instance; returns whether it is allowed.
     pub fn come(&mut self, instance: Instance, address: &str) -> bool {
         if self.fenced.is_some_and(|(fenced, _)| instance <= fenced) {
             return false;
@@ -55,12 +55,13 @@ impl Record {
         self.addresses.insert(instance, address.to_owned());
         true
     }
-    /// It has gone, with nothing in flight; whether anything is left to be known.
+    /// An instance has left with nothing in flight; returns whether anything remains to be
+    /// recorded.
     pub fn go(&mut self, instance: Instance) -> bool {
         self.addresses.remove(&instance);
         self.fenced.is_some() || !self.addresses.is_empty()
     }
-    /// An instance and all earlier ones are fenced now; the addresses that they had.
+    /// Fences an instance and all earlier ones; returns their addresses.
     pub fn fence(&mut self, instance: Instance, now_s: u64) -> Vec<String> {
         let last = self
             .fenced
@@ -71,7 +72,7 @@ impl Record {
             .map(|(_, address)| address.clone())
             .collect()
     }
-    /// Nothing in it matters any more.
+    /// Whether the record is no longer needed.
     fn is_over(&self, now_s: u64) -> bool {
         self.fenced.is_some_and(|(last, at)| {
             now_s.saturating_sub(at) > KEPT.as_secs()
@@ -130,7 +131,7 @@ fn change<D: Driven, L: Locate, T>(
     loop {
         let (mut pairs, _) = store.list(&MetaSpan::Key { key: key.clone() })?;
         let pair = pairs.pop();
-        // What cannot be read is of another program; a fence must not take it for nothing.
+        // An unreadable record is another program's; a fence must not treat it as empty.
         let record = match &pair {
             Some(MetaPair { value, .. }) => Record::parse(value).ok_or_else(|| {
                 let why = format!("`{key}` has a value that this program cannot read: is it older than the others?");
@@ -169,8 +170,8 @@ fn change<D: Driven, L: Locate, T>(
     }
 }
 
-/// An instance has come. `None`: it was fenced, and may send nothing; else what is known of its
-/// client from now on.
+/// Registers an instance. `None`: it was fenced, and may send nothing; otherwise the client's
+/// record from now on.
 ///
 /// # Errors
 /// The metadata cannot be changed.
@@ -186,8 +187,8 @@ pub fn come<D: Driven, L: Locate>(
     })
 }
 
-/// What is asked of the metadata when an instance goes that has nothing in flight. Does nothing if
-/// others have written there since it came.
+/// The metadata request of an instance that leaves with nothing in flight. Has no effect if others
+/// have changed the record since it registered.
 #[must_use]
 pub fn gone(client: ClientId, instance: Instance, mut record: Record) -> MetaCall {
     let key = key(client);
@@ -217,7 +218,7 @@ pub fn gone(client: ClientId, instance: Instance, mut record: Record) -> MetaCal
     }
 }
 
-/// Removes keys in which nothing matters any more.
+/// Removes keys that are no longer needed.
 fn prune<D: Driven, L: Locate>(store: &mut MetaStore<D, L>) -> Result<(), MetaFailure> {
     let (pairs, _) = store.list(&MetaSpan::Prefix {
         prefix: NAMESPACE.into(),
@@ -249,11 +250,11 @@ fn prune<D: Driven, L: Locate>(store: &mut MetaStore<D, L>) -> Result<(), MetaFa
     Ok(())
 }
 
-/// Fences an instance of a client and all earlier ones. Returns a number of a map that has it, and
-/// that this connection has. Waits for the cluster.
+/// Fences an instance of a client and all earlier ones. Returns the epoch of a map that contains
+/// the fence, and that this connection has. Waits for the cluster.
 ///
 /// # Errors
-/// It is not in force.
+/// The fence is not in force.
 pub fn fence(rados: &Rados, client: ClientId, instance: Instance) -> Result<u64, Failure> {
     let foreign = |why: String| Failure::Foreign {
         code: 0,
@@ -273,7 +274,7 @@ pub fn fence(rados: &Rados, client: ClientId, instance: Instance) -> Result<u64,
     rados
         .wait_for_newest_map()
         .map_err(|error| foreign(error.why))?;
-    // What is not removed now is with the next fence.
+    // What is not removed now is removed with the next fence.
     let _ = prune(&mut store);
     Ok(epoch)
 }
@@ -285,7 +286,7 @@ mod tests {
 
     const ME: ClientId = ClientId(7);
 
-    /// Whichever comes first, an instance or its fence: either has the other.
+    /// Whichever comes first, an instance or its fence: either sees the other.
     #[test]
     fn a_fence_finds_the_addresses_of_all_that_came_and_keeps_out_who_comes_later() {
         let world = world();

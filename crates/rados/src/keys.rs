@@ -1,14 +1,14 @@
-//! Keys of ordered maps with bytes 0 in them, for objects that only Nacre's services look into.
+//! Omap keys with zero bytes in them, for objects used only by Nacre's services.
 //!
-//! librados takes the key after which a listing goes on up to its first byte 0. So a byte 0 becomes
-//! `01 01`, a byte 1 becomes `01 02`: that keeps the order. Other objects' keys are left as they
-//! are, since classes and Ceph's own tools see them, too.
+//! librados cuts the key after which a listing continues at its first zero byte. So a byte 0 is
+//! stored as `01 01`, and a byte 1 as `01 02`, which keeps the order. Keys of other objects are not
+//! changed, since classes and Ceph's own tools use them, too.
 
 use bytes::Bytes;
 use nacre_wire::msg::client::{SubOp, SubReply};
 use nacre_wire::msg::snap::Whole;
 
-/// Appends a key as it is stored.
+/// Appends a key in its stored form.
 pub fn escape(key: &[u8], into: &mut Vec<u8>) {
     for byte in key {
         match byte {
@@ -19,7 +19,7 @@ pub fn escape(key: &[u8], into: &mut Vec<u8>) {
     }
 }
 
-/// A key that is stored so; `None`: it is not.
+/// Decodes a stored key; `None`: it is not one.
 #[must_use]
 pub fn plain(stored: &[u8]) -> Option<Vec<u8>> {
     let (mut key, mut bytes) = (Vec::with_capacity(stored.len()), stored.iter());
@@ -46,15 +46,14 @@ fn stored(key: &Bytes) -> Bytes {
     stored.into()
 }
 
-/// The keys of an operation, as they are stored.
+/// Converts the keys of an operation to their stored form.
 pub fn store(ops: &mut [SubOp]) {
     for op in ops {
         op.keys_mut().into_iter().for_each(|key| *key = stored(key));
     }
 }
 
-/// The keys of its answer, as its caller knows them. What another program has put there stays as it
-/// is.
+/// Converts the keys of an answer back. Keys that another program has written stay unchanged.
 pub fn restore(replies: &mut [SubReply]) {
     for reply in replies {
         let (SubReply::Entries { entries, .. }
@@ -78,7 +77,7 @@ pub fn restore(replies: &mut [SubReply]) {
 mod tests {
     use super::*;
 
-    /// All keys of three bytes out of five, in their order.
+    /// All keys of three bytes out of five, in order.
     #[test]
     fn stored_keys_have_no_byte_0_keep_their_order_and_come_back() {
         let bytes = [0_u8, 1, 2, 7, 255];

@@ -2,27 +2,27 @@
 //! `librados.so.2` loaded at run time (DESIGN §9; UNI-06).
 //!
 //! ```text
-//!  submit ─▶ plan: read · write · read, evaluate, write ─▶ compound ─▶ librados ─▶ OSDs of Ceph
+//!  submit ─▶ plan: read · write · read, evaluate, write ─▶ compound ─▶ librados ─▶ Ceph's OSDs
 //!  completions ◀─ cluster: answers, next stages ◀─ queue ◀─ librados' threads
 //! ```
 //!
-//! * [`plan`], `general`: which way an operation goes, and the one that all can go, pure;
+//! * [`plan`], `general`: the path of an operation, and the path possible for all of them, pure;
 //! * [`cluster`]: operations in flight;
-//! * [`keys`]: keys with bytes 0 in them;
-//! * `compound`, `flight`, `context`, `listing`, `queue`, `worker`: librados made safe;
-//! * [`programs`]: installed classes, their registry, and what their calls become; [`home`]: the
-//!   pool for such things;
+//! * [`keys`]: keys with zero bytes in them;
+//! * `compound`, `flight`, `context`, `listing`, `queue`, `worker`: safe wrappers of librados;
+//! * [`programs`]: installed classes, their registry, and how they are called; [`home`]: the pool
+//!   for such data;
 //! * [`meta`]: service metadata in an object;
-//! * [`engine`]: all that for services with a host of ours; [`instances`]: who can be fenced, and
-//!   is;
-//! * [`handle`]: connecting, commands; [`error`]: what its numbers mean.
+//! * [`engine`]: all of that for services on Nacre's hosts; [`instances`]: fencing of clients;
+//! * [`handle`]: connecting, commands; [`error`]: error numbers.
 //!
-//! *Invariants.* Operations on one object take effect in the order of their submission. What fails
-//! had no effect; what has no answer in time is
-//! [`Failure::Unknown`](nacre_client::Failure::Unknown). No call but [`handle`]'s waits for the
+//! *Invariants.* Operations on one object take effect in the order of their submission. A failed
+//! operation had no effect; one without an answer in time is
+//! [`Failure::Unknown`](nacre_client::Failure::Unknown). Only [`handle`]'s calls wait for the
 //! cluster.
 //!
-//! *Boundary*: answers come from librados, which has checked them; `unsafe` is in this crate alone.
+//! *Boundary*: answers come from librados, which has validated them; `unsafe` is used only in this
+//! crate.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,8 +1,8 @@
-//! Listings. Ceph lists a pool in the order of its objects' hashes; the range of hashes is cut into
-//! [`GROUPS`] parts that are listed by themselves.
+//! Listings. Ceph lists a pool in the order of its objects' hashes; the range of hashes is divided
+//! into [`GROUPS`] parts that are listed independently.
 //!
-//! librados does not say what is in a cursor, so a page's end is kept here, and the caller gets a
-//! number for it.
+//! librados' cursors are opaque, so a page's end is stored here, and the caller gets a number for
+//! it.
 
 use crate::context::Context;
 use crate::error::RadosError;
@@ -14,19 +14,19 @@ use std::ffi::c_char;
 use std::ptr;
 use std::sync::Arc;
 
-/// Into how many parts a listing is cut.
+/// Number of parts of a listing.
 pub const GROUPS: u32 = 16;
 /// Most objects in one page.
 pub const PAGE_MAX: u32 = 1000;
-/// So many listings can have stopped somewhere; the one that stopped longest ago is forgotten.
+/// Most stored positions; the oldest one is dropped.
 const CURSORS_MAX: usize = 1024;
 
-/// A place in a listing.
+/// A position in a listing.
 pub struct Cursor {
     context: Arc<Context>,
     raw: rados_object_list_cursor,
 }
-// SAFETY: a value that librados only reads.
+// SAFETY: librados only reads the value.
 unsafe impl Send for Cursor {}
 // SAFETY: as above.
 unsafe impl Sync for Cursor {}
@@ -43,14 +43,14 @@ impl Drop for Cursor {
 pub struct Page {
     /// Objects, in the listing's order.
     pub objects: Vec<ObjectId>,
-    /// Where to go on.
+    /// Where to continue.
     pub next: Option<Cursor>,
 }
 
-/// Reads a page of a part, from its beginning or a cursor. Blocks.
+/// Reads a page of a part, from its beginning or from a cursor. Blocks.
 ///
 /// # Errors
-/// As librados says.
+/// librados' error.
 pub fn page(
     context: &Arc<Context>,
     group: u32,
@@ -68,7 +68,7 @@ pub fn page(
             own((functions.rados_object_list_begin)(context.raw())),
             own((functions.rados_object_list_end)(context.raw())),
         );
-        // Cursors that librados fills are to be there before.
+        // Cursors must be initialised before librados fills them.
         let some = || (functions.rados_object_list_begin)(context.raw());
         let (mut begin, mut end) = (some(), some());
         (functions.rados_object_list_slice)(
@@ -118,7 +118,7 @@ pub fn page(
 }
 
 /// # Safety
-/// The pointer is null, or has so many bytes behind it.
+/// The pointer is null, or points to this many bytes.
 unsafe fn name(from: *const c_char, length: usize) -> Name {
     if from.is_null() || length == 0 {
         return Name::default();
@@ -127,14 +127,14 @@ unsafe fn name(from: *const c_char, length: usize) -> Name {
     Name::copy(unsafe { std::slice::from_raw_parts(from.cast(), length) })
 }
 
-/// Where listings stopped.
+/// Stored positions of listings.
 #[derive(Default)]
 pub struct Cursors {
     next: u64,
     known: BTreeMap<u64, Arc<Cursor>>,
 }
 impl Cursors {
-    /// Keeps one, and names it.
+    /// Stores a position; returns its name.
     pub fn keep(&mut self, cursor: Cursor) -> Bytes {
         if self.known.len() >= CURSORS_MAX {
             self.known.pop_first();
@@ -143,7 +143,7 @@ impl Cursors {
         self.known.insert(self.next, Arc::new(cursor));
         Bytes::copy_from_slice(&self.next.to_be_bytes())
     }
-    /// The one of a name, if it is still known.
+    /// The position with that name, if it is still stored.
     #[must_use]
     pub fn get(&self, name: &[u8]) -> Option<Arc<Cursor>> {
         self.known

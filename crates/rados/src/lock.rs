@@ -1,13 +1,13 @@
-//! Locks as Ceph's class `lock` keeps them (`rados lock …` sees the same): requests to it, and what
-//! it answers.
+//! Locks in the form of Ceph's class `lock` (also visible to `rados lock …`): requests to it, and
+//! its answers.
 //!
-//! Ours and its differ where they say so here:
+//! Differences from Nacre's locks:
 //! * a holder's cookie is text there; ours is a number, written in decimal. Other clients' cookies
-//!   become numbers by a hash, so that they can be named;
-//! * there are no fencing tokens there; the object's version at the grant serves, and a renewal
-//!   gets a new, greater one;
-//! * a lease ends by itself there, by the OSD's clock, and does not fence its holder: what must not
-//!   happen after it is to be guarded with the lock.
+//!   are hashed to numbers, so that they can be named;
+//! * there are no fencing tokens; the object's version at the grant is used, and a renewal gets a
+//!   new, greater one;
+//! * a lease ends automatically by the OSD's clock, without fencing its holder: operations that
+//!   must not be executed after it have to be guarded by the lock.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use nacre_types::{ClientId, Epoch, Instance, Name, Version};
@@ -19,7 +19,7 @@ pub const CLASS: &str = "lock";
 const EXCLUSIVE: u8 = 1;
 const SHARED: u8 = 2;
 const MAY_RENEW: u8 = 1;
-/// What kind of entity a client is.
+/// The entity type of clients.
 const CLIENT: u8 = 8;
 
 fn encoded(fill: impl FnOnce(&mut BytesMut)) -> Bytes {
@@ -36,7 +36,7 @@ fn text(out: &mut BytesMut, text: &[u8]) {
     out.put_slice(text);
 }
 
-/// A call of the class: method and input. `shared`: how a lock is held that may be held either way.
+/// A call of the class: method and input. `shared`: the mode if both modes are acceptable.
 #[must_use]
 pub fn request(op: &SubOp, shared_holders: bool) -> Option<(&'static str, Bytes)> {
     Some(match op {
@@ -87,7 +87,7 @@ pub fn request(op: &SubOp, shared_holders: bool) -> Option<(&'static str, Bytes)
     })
 }
 
-/// Takes a lock away from a holder, by his cookie as he wrote it.
+/// Takes a lock away from a holder, identified by its original cookie.
 #[must_use]
 pub fn break_request(name: &Name, holder: &Holder) -> (&'static str, Bytes) {
     let input = encoded(|out| {
@@ -99,24 +99,24 @@ pub fn break_request(name: &Name, holder: &Holder) -> (&'static str, Bytes) {
     ("break_lock", input)
 }
 
-/// Asks who holds a lock.
+/// Queries the holders of a lock.
 #[must_use]
 pub fn info_request(name: &[u8]) -> (&'static str, Bytes) {
     ("get_info", encoded(|out| text(out, name)))
 }
 
-/// A holder as the class tells of him.
+/// A holder in the class's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Ceph's number of the client's connection.
+    /// Ceph's id of the client.
     pub client: u64,
-    /// As he wrote it.
+    /// The original cookie.
     pub cookie: Bytes,
-    /// For people.
+    /// Human-readable description.
     pub description: String,
 }
 impl Holder {
-    /// Who that is in our words.
+    /// Nacre's identity of the holder.
     #[must_use]
     pub fn owner(&self) -> LockOwner {
         let text = std::str::from_utf8(&self.cookie).ok();
@@ -140,7 +140,7 @@ impl Holder {
     }
 }
 
-/// A lock, in our words.
+/// A lock in Nacre's form.
 #[must_use]
 pub fn entry(name: &[u8], shared: bool, holders: &[Holder]) -> LockEntry {
     let holder = |holder: &Holder| LockHolder {
@@ -179,15 +179,14 @@ impl<'a> Reader<'a> {
         let length = self.u32()?;
         self.take(usize::try_from(length).ok()?)
     }
-    /// A structure: version, oldest reader, and its length; what follows what we know of it is
-    /// skipped.
+    /// A structure: version, oldest reader, and length; unknown trailing fields are skipped.
     fn structure(&mut self) -> Option<Reader<'a>> {
         self.take(2)?;
         Some(Reader(self.text()?))
     }
 }
 
-/// Whether it is shared, and its holders; `None` if the answer is none.
+/// Whether it is shared, and its holders; `None` if the answer is invalid.
 #[must_use]
 pub fn info(answer: &[u8]) -> Option<(bool, Vec<Holder>)> {
     let mut all = Reader(answer).structure()?;
@@ -196,7 +195,7 @@ pub fn info(answer: &[u8]) -> Option<(bool, Vec<Holder>)> {
         let mut id = all.structure()?;
         let (_, client, cookie) = (id.u8()?, id.u64()?, id.text()?);
         let mut details = all.structure()?;
-        // When it ends; his address.
+        // The expiry, and the holder's address.
         details.take(8)?;
         details.take(1)?;
         details.structure()?;
@@ -223,7 +222,7 @@ pub fn names(answer: &[u8]) -> Option<Vec<Bytes>> {
 mod tests {
     use super::*;
 
-    /// What a Ceph 16 answered for a lock `L` with the cookie `cook` and the description `d`.
+    /// Ceph 16's answer for a lock `L` with the cookie `cook` and the description `d`.
     const INFO: &[u8] = b"\x01\x01V\x00\x00\x00\x01\x00\x00\x00\x01\x01\x11\x00\x00\x00\x08\xc7\x11\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00cook\
         \x01\x010\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x01\x01\x1c\x00\x00\x00\x01\x00\x00\x00\x9d\x80X\x06\x10\x00\x00\x00\x02\x00\x00\x00\
         \x7f\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00d\x01\x00\x00\x00\x00";

@@ -1,13 +1,14 @@
-//! How scripts travel to `cls_lua`: with every call, which compiles them anew.
+//! How scripts are sent to `cls_lua`: with every call, which compiles them again.
 //!
-//! A script of the caller's own goes as it is. An installed class goes inside another script,
-//! `prelude.lua`, which gives it what a class finds on our own engine, and says where it failed.
+//! A caller's own script is sent unchanged. An installed class is wrapped in another script,
+//! `prelude.lua`, which provides what a class finds on Nacre's own engine, and reports where it
+//! failed.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-/// What stands before an installed class; see its comments, which stay here.
+/// The text before an installed class; its comments are removed.
 static PRELUDE: LazyLock<String> = LazyLock::new(|| {
     let lines = include_str!("prelude.lua")
         .lines()
@@ -15,14 +16,14 @@ static PRELUDE: LazyLock<String> = LazyLock::new(|| {
         .filter(|line| !line.starts_with("--"));
     lines.map(|line| format!("{line}\n")).collect()
 });
-/// The function that the prelude registers.
+/// The function registered by the prelude.
 pub const HANDLER: &str = "nacre";
-/// In the output of a call that failed: the class ran, and what follows is why.
+/// Marks the output of a failed call: the class ran, and the reason follows.
 pub const RAN: u8 = b'!';
-/// In the output of a call that failed: the class has no such method.
+/// Marks the output of a failed call: the class has no such method.
 pub const MISSING: u8 = b'?';
 
-/// Input of `lua.eval_bufferlist`: script, handler and input, in Ceph's encoding of version 1.
+/// Input of `lua.eval_bufferlist`: script, handler and input, in Ceph's encoding, version 1.
 #[must_use]
 pub fn input(script: &[u8], handler: &[u8], data: &[u8]) -> Bytes {
     let length = 12 + script.len() + handler.len() + data.len();
@@ -36,8 +37,8 @@ pub fn input(script: &[u8], handler: &[u8], data: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// The script that calls a method of an installed class; without a method, one that only tries
-/// whether the class loads: what is wrong is its output.
+/// The script that calls a method of an installed class; without a method, one that only checks
+/// whether the class loads, and outputs the error.
 #[must_use]
 pub fn installed(class: &[u8], method: Option<&[u8]>, source: &[u8]) -> Bytes {
     let mut head = String::from("local CLASS, METHOD, SOURCE = ");
@@ -47,7 +48,7 @@ pub fn installed(class: &[u8], method: Option<&[u8]>, source: &[u8]) -> Bytes {
         Some(method) => literal(&mut head, method),
         None => head.push_str("nil"),
     }
-    // A long string ends with as many signs as it began with.
+    // A long string ends with as many equals signs as it began with.
     let signs = (1..).map(|count| "=".repeat(count));
     let free = |signs: &String| !contains(source, format!("]{signs}]").as_bytes());
     let signs = signs.into_iter().find(free).expect("a source has an end");
@@ -60,7 +61,7 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-/// Any bytes as a string of Lua's.
+/// Arbitrary bytes as a Lua string.
 fn literal(out: &mut String, bytes: &[u8]) {
     out.push('"');
     for byte in bytes {
@@ -104,7 +105,7 @@ mod tests {
         );
     }
 
-    /// Constants of our interface that Ceph's lacks (seen in 16.2): a class may name them.
+    /// Constants of Nacre's interface that Ceph's lacks (seen in 16.2): a class may use them.
     #[test]
     fn every_errno_of_ours_is_known_there() {
         for (name, number) in nacre_policy::errno::NAMES

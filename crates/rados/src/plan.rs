@@ -1,18 +1,18 @@
-//! How an operation is carried out on Ceph, which has reads or writes in one operation, but not
-//! both, and other ideas of guards.
+//! How an operation is executed on Ceph, where an operation has either reads or writes, but not
+//! both, and guards have other semantics.
 //!
 //! ```text
 //!  only data is read         one read ────────────────────────────▶ answer
 //!  only writes that Ceph     one write ───────────────────────────▶ answer
-//!    means as we do            └─ refused: why? ─┐
+//!    defines as Nacre does     └─ refused: why? ─┐
 //!  everything else           read what matters ◀─┘ ── decided (general.rs) ─┬─▶ answer
-//!                                 ▲                                          └─▶ write, if the object is still of that version
-//!                                 └──────────────────────────────────────────────────┘ it is not
+//!                                 ▲                                          └─▶ write, if the object still has that version
+//!                                 └──────────────────────────────────────────────────┘ it does not
 //! ```
 //!
-//! *Invariants.* An operation that fails had no effect: what Ceph refuses it does not apply, and
-//! what is decided here has not been sent. The last way is the reference, and the way of all that
-//! has no other; those before it are only quicker where they succeed. Nothing here waits or sends.
+//! *Invariants.* A failed operation had no effect: Ceph does not apply what it refuses, and what
+//! fails here was not sent. The last path is the reference, and the path of everything without
+//! another one; the others are only faster when they succeed. Nothing here waits or sends.
 
 use bytes::Bytes;
 use nacre_types::{Epoch, Name};
@@ -21,7 +21,7 @@ use nacre_wire::msg::client::{OpFailure, SubOp};
 use nacre_wire::msg::lock::LockOwner;
 use nacre_wire::msg::part::Kind;
 
-/// What is sent to an OSD as a part of an operation that writes.
+/// A part of a writing operation sent to an OSD.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Guard: the object exists.
@@ -30,7 +30,7 @@ pub enum Step {
     AssertVersion(u64),
     /// Guard: the attribute has this value.
     CompareAttr(Name, Bytes),
-    /// Makes it exist; whether it must not exist yet.
+    /// Creates it; whether it must not exist yet.
     Create(bool),
     /// Writes a range.
     Write(u64, Bytes),
@@ -54,53 +54,53 @@ pub enum Step {
     OmapRemove(Vec<Bytes>),
     /// Removes all omap keys.
     OmapClear,
-    /// Calls a method: which part it is, class, method, input.
+    /// Calls a method: the part's index, class, method, input.
     Call(usize, Name, Name, Bytes),
 }
 
-/// Which way an operation goes; see the module head.
+/// The path of an operation; see the module head.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Way {
-    /// Reading data and nothing else: first byte and length.
+    /// Only reads data: first byte and length.
     Data(u64, u64),
     /// One write.
     Write(Vec<Step>),
-    /// Reading first (`general.rs`).
+    /// Reads first (`general.rs`).
     General,
-    /// A call and nothing else, which returns what it returns: part, class, method, input.
+    /// A single call, whose result is returned unchanged: class, method, input.
     Call(Name, Name, Bytes),
     /// A page of a listing.
     List(Bytes, u32),
-    /// Tells watchers: timeout in milliseconds, what.
+    /// Notifies watchers: timeout in milliseconds, payload.
     Notify(u32, Bytes),
     /// All locks.
     Locks,
-    /// Takes a lock away.
+    /// Breaks a lock.
     Break(Name, LockOwner),
-    /// Who watches.
+    /// Lists the watchers.
     Watchers,
 }
 
-/// The part's bytes of the payload, and the rest.
+/// Splits the payload into the parts' data.
 pub struct Input {
     bytes: Bytes,
 }
 impl Input {
-    /// Of an operation.
+    /// For an operation.
     #[must_use]
     pub fn new(payload: &Payload) -> Self {
         Self {
             bytes: joined(payload),
         }
     }
-    /// The next so many.
+    /// The next bytes.
     pub fn take(&mut self, length: u64) -> Bytes {
         self.bytes
             .split_to(usize::try_from(length).expect("validated"))
     }
 }
 
-/// In one piece, as librados takes it.
+/// In one piece, as librados needs it.
 pub(crate) fn joined(payload: &Payload) -> Bytes {
     match &payload[..] {
         [] => Bytes::new(),
@@ -109,14 +109,14 @@ pub(crate) fn joined(payload: &Payload) -> Bytes {
     }
 }
 
-/// A capability that this cluster has not, as an error.
+/// The error for a capability that this cluster lacks.
 pub(crate) fn lacks(what: &str, instead: &str) -> OpFailure {
     OpFailure::Invalid {
         why: format!("a Ceph cluster cannot do that (capability `{what}`); {instead}"),
     }
 }
 
-/// A name or key that librados cannot take.
+/// The error for a name or key that librados cannot represent.
 pub(crate) fn zero_byte(what: &str) -> OpFailure {
     lacks(
         "zero_bytes",
@@ -124,10 +124,10 @@ pub(crate) fn zero_byte(what: &str) -> OpFailure {
     )
 }
 
-/// Chooses the way. `shared`: how locks are held that may be held either way.
+/// Chooses the path. `shared`: the mode of locks for which both modes are acceptable.
 ///
 /// # Errors
-/// It cannot be done at all.
+/// The operation is impossible.
 pub fn way(ops: &[SubOp], payload: &Payload, shared: bool) -> Result<Way, OpFailure> {
     for op in ops {
         if let Some(name) = op.facts().attr {
@@ -152,7 +152,7 @@ pub fn way(ops: &[SubOp], payload: &Payload, shared: bool) -> Result<Way, OpFail
     let mut input = Input::new(payload);
     if let [op] = ops {
         match op {
-            // No bytes at all would be all of them to Ceph.
+            // To Ceph, zero bytes would mean all bytes.
             SubOp::Read {
                 offset,
                 length: length @ 1..,
@@ -211,8 +211,8 @@ pub fn way(ops: &[SubOp], payload: &Payload, shared: bool) -> Result<Way, OpFail
     Ok(Way::General)
 }
 
-/// What a part needs that no operation on Ceph can do, or none of several parts: the capability,
-/// and what to do instead.
+/// What a part needs that is impossible on Ceph, or impossible together with other parts: the
+/// capability, and the alternative.
 fn lacking(op: &SubOp, alone: bool) -> Option<(&'static str, &'static str)> {
     match op {
         SubOp::ListSnaps {} => Some((
@@ -226,19 +226,19 @@ fn lacking(op: &SubOp, alone: bool) -> Option<(&'static str, &'static str)> {
             "compound",
             "lists of watchers and locks, and breaking a lock, stand alone there",
         )),
-        // All others go their own way (`way`), or the general one.
+        // All others have their own path (`way`), or use the general one.
         _ => None,
     }
 }
 
-/// An operation whose parts mean to Ceph what they mean to us, if that is so: it takes one round
-/// trip. What is not listed here goes the general way, so nothing is forgotten.
+/// An operation whose parts have the same semantics on Ceph: it takes one round trip. Everything
+/// else uses the general path, so nothing is forgotten.
 fn direct(ops: &[SubOp], input: &mut Input, shared: bool) -> Option<Vec<Step>> {
     let mut steps = Vec::with_capacity(ops.len());
     let mut wrote = false;
     for (index, op) in ops.iter().enumerate() {
-        // A guard after a write would be held against what that left behind here, and against what
-        // was before there.
+        // A guard after a write checks the state after the write here, but the state before it on
+        // Ceph.
         if wrote && op.facts().kind == Kind::Guards {
             return None;
         }
@@ -246,22 +246,22 @@ fn direct(ops: &[SubOp], input: &mut Input, shared: bool) -> Option<Vec<Step>> {
         match op {
             SubOp::AssertExists { exists: true } => steps.push(Step::AssertExists),
             SubOp::AssertExists { exists: false } => steps.push(Step::Create(true)),
-            // Nothing has these versions, and Ceph takes 0 for a mistake.
+            // These versions never exist, and Ceph refuses 0.
             SubOp::AssertVersion { version }
                 if version.number == 0 || version.interval != Epoch(0) =>
             {
                 return None;
             }
             SubOp::AssertVersion { version } => steps.push(Step::AssertVersion(version.number)),
-            // An absent attribute equals the empty value; of that, and of objects that are not
-            // there, Ceph has opinions of its own.
+            // An absent attribute equals the empty value; Ceph treats that, and missing objects,
+            // differently.
             SubOp::CompareAttr { name, value } if !value.is_empty() => {
                 steps.push(Step::CompareAttr(name.clone(), value.clone()))
             }
             SubOp::Lock { .. } | SubOp::Unlock { .. } | SubOp::AssertLock { .. } => {
                 steps.push(lock_step(index, op, shared))
             }
-            // An empty write extends the object there; here it only makes it exist.
+            // An empty write extends the object on Ceph; here it only creates it.
             SubOp::Write { length: 0, .. } | SubOp::Append { length: 0 } => {
                 steps.push(Step::Create(false))
             }
@@ -270,7 +270,7 @@ fn direct(ops: &[SubOp], input: &mut Input, shared: bool) -> Option<Vec<Step>> {
             }
             SubOp::WriteFull { length } => steps.push(Step::WriteFull(input.take(*length))),
             SubOp::Append { length } => steps.push(Step::Append(input.take(*length))),
-            // Of an object that is not there, Ceph does not set the size.
+            // Ceph does not set the size of a missing object.
             SubOp::Truncate { size } => steps.extend([Step::Create(false), Step::Truncate(*size)]),
             SubOp::Create { exclusive } => steps.push(Step::Create(*exclusive)),
             SubOp::Delete {} => steps.push(Step::Remove),
@@ -286,7 +286,7 @@ fn direct(ops: &[SubOp], input: &mut Input, shared: bool) -> Option<Vec<Step>> {
     Some(steps)
 }
 
-/// The call that does a part about a lock.
+/// The call for a part about a lock.
 pub(crate) fn lock_step(index: usize, op: &SubOp, shared: bool) -> Step {
     let (method, input) = crate::lock::request(op, shared).expect("it is about a lock");
     Step::Call(index, crate::lock::CLASS.into(), method.into(), input)

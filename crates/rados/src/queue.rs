@@ -1,12 +1,12 @@
-//! From librados' threads to ours: what has ended, in the order in which it ended.
+//! A queue from librados' threads to ours: ended operations, in order.
 //!
 //! ```text
-//!  librados' finisher ─▶ Queue::push ─▶ (mutex, condition) ─▶ Queue::take: all that is there, at once
+//!  librados' finisher ─▶ Queue::push ─▶ (mutex, condition) ─▶ Queue::take: everything there, at once
 //!                              └─ the first: wake ─▶ a reactor, which takes without waiting
 //! ```
 //!
-//! A callback only appends; it wakes the taker when that sleeps, so that a burst of answers costs
-//! one wake-up.
+//! A callback only appends; it wakes the taker if that sleeps, so a burst of answers costs one
+//! wake-up.
 
 use nacre_client::Wake;
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub struct Queue<T> {
     state: Mutex<State<T>>,
     ready: Condvar,
-    /// A taker that sleeps elsewhere.
+    /// Wakes a taker that sleeps elsewhere.
     wake: OnceLock<Wake>,
 }
 
@@ -26,7 +26,7 @@ struct State<T> {
 }
 
 impl<T> Queue<T> {
-    /// An empty one.
+    /// An empty queue.
     pub fn new() -> Self {
         Self {
             state: Mutex::new(State {
@@ -37,11 +37,12 @@ impl<T> Queue<T> {
             wake: OnceLock::new(),
         }
     }
-    /// What to call, beside waking a taker that sleeps here, when there is something again.
+    /// Sets what to call, in addition to waking a taker that sleeps here, when the queue is no
+    /// longer empty.
     pub fn wake_with(&self, wake: Wake) {
         assert!(self.wake.set(wake).is_ok(), "a queue has one taker");
     }
-    /// Appends.
+    /// Appends an item.
     pub fn push(&self, ended: T) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let first = state.ended.is_empty();
@@ -57,7 +58,7 @@ impl<T> Queue<T> {
             wake();
         }
     }
-    /// Takes all there is, waiting at most `max` for something.
+    /// Takes everything, waiting at most `max` for the first item.
     pub fn take(&self, max: Duration, into: &mut Vec<T>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let begun = Instant::now();
@@ -108,7 +109,7 @@ mod tests {
         assert_eq!(all.len(), 1000);
     }
 
-    // Went red when only pushes that end a sleep here woke the other one.
+    // Fails when only pushes that end a sleep here wake the other taker.
     #[test]
     fn who_sleeps_elsewhere_is_woken_once_for_all_that_he_has_not_taken() {
         use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,8 +1,8 @@
-//! Watches, as librados keeps them: it registers them anew after failures by itself, and says when
-//! something may have been missed.
+//! Watches by means of librados, which registers them again after failures by itself, and reports
+//! when something may have been missed.
 //!
-//! Weaker than on our own engine: a watcher that does not acknowledge in time is reported as one
-//! that missed the notify, but keeps its watch.
+//! Weaker than on Nacre's own engine: a watcher that does not acknowledge in time is reported as
+//! having missed the notify, but keeps its watch.
 
 use crate::context::Context;
 use crate::ffi::Functions;
@@ -15,24 +15,24 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-/// What librados' threads say of a watch.
+/// A report of librados' threads about a watch.
 #[derive(Debug)]
 pub enum Heard {
-    /// A notify: its number, who notifies, what.
+    /// A notify: its number, the notifier, the payload.
     Notify(u64, u64, Bytes),
     /// It may have missed something.
     Broken,
 }
 
-/// What callbacks get. It is never given back: callbacks may be under way when a watch ends, and
-/// nobody says when the last has returned.
+/// The argument of callbacks. It is never freed: callbacks may be in progress when a watch ends,
+/// and it is unknown when the last one has returned.
 pub struct Ear<E> {
     queue: Arc<Queue<E>>,
     watch: WatchId,
     event: fn(WatchId, Heard) -> E,
 }
 impl<E: Send + 'static> Ear<E> {
-    /// For a watch; some 40 bytes that stay.
+    /// Creates one for a watch; some 40 bytes that are leaked.
     pub fn leak(
         queue: &Arc<Queue<E>>,
         watch: WatchId,
@@ -50,7 +50,7 @@ impl<E: Send + 'static> Ear<E> {
 /// Called for a notify.
 ///
 /// # Safety
-/// The argument is an [`Ear`], the data as long as is said.
+/// The argument is an [`Ear`], and the data has the given length.
 pub unsafe extern "C" fn notified<E: Send + 'static>(
     ear: *mut c_void,
     notify: u64,
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn notified<E: Send + 'static>(
     data: *mut c_void,
     length: usize,
 ) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let (ear, data) = unsafe {
         let data = if data.is_null() {
             &[][..]
@@ -79,18 +79,18 @@ pub unsafe extern "C" fn notified<E: Send + 'static>(
 /// # Safety
 /// The argument is an [`Ear`].
 pub unsafe extern "C" fn broken<E: Send + 'static>(ear: *mut c_void, _: u64, _: c_int) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let ear = unsafe { &*ear.cast::<Ear<E>>() };
     ear.queue.push((ear.event)(ear.watch, Heard::Broken));
 }
 
 /// A watch that is registered, or being registered.
 pub struct Watch {
-    /// In which.
+    /// Its context.
     pub context: Arc<Context>,
-    /// Which object.
+    /// The object.
     pub object: CString,
-    /// librados' name of it, written by the time the registration has ended.
+    /// librados' handle of it, written by the time the registration has ended.
     pub handle: Box<u64>,
     /// The registration has succeeded.
     pub registered: bool,
@@ -99,7 +99,7 @@ pub struct Watch {
 impl Watch {
     /// Milliseconds since the OSD last confirmed it; `None` if it is broken.
     pub fn silent_ms(&self) -> Option<u64> {
-        // SAFETY: the context lives.
+        // SAFETY: the context is alive.
         let since = unsafe {
             (self.context.functions().rados_watch_check)(self.context.raw(), *self.handle)
         };
@@ -122,10 +122,10 @@ impl Watch {
     }
 }
 
-/// Who has a notify, with what; and who has not.
+/// Watchers that acknowledged a notify, with their replies; and those that did not.
 pub type Answers = (Vec<(NotifyAcked, Bytes)>, Vec<WatcherId>);
 
-/// What the answer to a notify says; `None` if it cannot be read.
+/// Decodes the answer to a notify; `None` if it is invalid.
 pub fn answers(functions: &Functions, reply: &[u8]) -> Option<Answers> {
     let (mut acks, mut timeouts) = (ptr::null_mut(), ptr::null_mut());
     let (mut ack_count, mut timeout_count) = (0, 0);

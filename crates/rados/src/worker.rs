@@ -1,5 +1,5 @@
-//! What librados can only do while one waits: listings, rollbacks, registrations. A few threads
-//! wait, so that nobody else has to.
+//! Blocking calls of librados: listings, rollbacks, registrations. A few threads wait for them, so
+//! that no others have to.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, sleep};
 use std::time::{Duration, Instant};
 
-/// A piece of work.
+/// A job.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// So many wait at a time.
+/// Number of threads.
 const THREADS: usize = 4;
-/// So long, who goes waits for what is under way.
+/// How long a client that leaves waits for jobs in progress.
 const LEAVE_MAX: Duration = Duration::from_secs(2);
 
-/// Threads that are started with the first job, and end with the last owner.
+/// Threads that start with the first job, and end with the last owner.
 #[derive(Default)]
 pub struct Workers {
     jobs: Option<Sender<Job>>,
@@ -26,7 +26,7 @@ pub struct Workers {
 impl Drop for Workers {
     fn drop(&mut self) {
         self.jobs = None;
-        // A process that ends while a thread of its is in the midst of librados crashes.
+        // A process that ends while one of its threads is in librados crashes.
         let begun = Instant::now();
         while self.open.load(Ordering::SeqCst) > 0 && begun.elapsed() < LEAVE_MAX {
             sleep(Duration::from_millis(1));
@@ -35,7 +35,7 @@ impl Drop for Workers {
 }
 
 impl Workers {
-    /// Runs a job when its turn comes.
+    /// Queues a job.
     pub fn run(&mut self, job: Job) {
         let jobs = self.jobs.get_or_insert_with(|| {
             let (sender, receiver) = channel::<Job>();
@@ -57,7 +57,8 @@ impl Workers {
                         }
                     }
                 };
-                // Without threads there is no cluster: the machine is out of them, or of memory.
+                // Without threads there is no cluster: the machine has run out of them, or of
+                // memory.
                 Builder::new()
                     .name("nacre-rados".to_owned())
                     .spawn(wait)

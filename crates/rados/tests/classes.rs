@@ -1,6 +1,6 @@
-//! Lua classes on Ceph: the library's portable classes keep the promises that they keep in the
-//! sandbox and on our own engine (`crates/classcases`); what is not portable is refused; versions
-//! are told, and change within the bounded time.
+//! Lua classes on Ceph: the library's portable classes satisfy the same checks as in the sandbox
+//! and on Nacre's own engine (`crates/classcases`); non-portable ones are refused; versions are
+//! reported, and change within the bounded time.
 
 use crate::{OwnPool, ceph};
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use std::sync::RwLockReadGuard;
 use std::time::Duration;
 
-/// Of so many random cases in the sandbox, one is tried here: each call is a replicated write
+/// One in this many random cases of the sandbox is tried here: each call is a replicated write
 /// there.
 const RARER: u32 = 24;
 
@@ -55,7 +55,7 @@ fn install(rados: &Rados, name: &str, source: &str) -> Result<Value, String> {
     )
 }
 
-/// The cluster, a pool in it, and the right to be there.
+/// The cluster, a pool in it, and the exclusive use of both.
 struct Place {
     rados: Rados,
     pool: OwnPool,
@@ -82,7 +82,7 @@ fn remove(rados: &Rados, name: &str) {
     admin::command(rados, &request).expect("removed");
 }
 
-/// Submits all at once; what came of them, in the order of submission.
+/// Submits all operations at once; returns their completions in the order of submission.
 fn all(client: &mut nacre_rados::Ceph, operations: Vec<Operation>) -> Vec<Completion> {
     let count = operations.len();
     for operation in operations {
@@ -131,7 +131,7 @@ fn portable_classes_keep_their_promises_and_the_rest_are_refused() {
     }
 }
 
-/// A class of this test run's own, which goes with it.
+/// A class of this test run, removed at its end.
 struct OwnClass {
     rados: Rados,
     name: String,
@@ -290,7 +290,7 @@ fn a_class_behaves_as_on_our_own_engine() {
     ] {
         assert_eq!(call("b", method), expected, "{method}");
     }
-    // After the line of the profile, the eighth.
+    // After the profile's line, the eighth.
     let Err(Failure::Refused(OpFailure::Method { errno: 5, why, .. })) = call("b", "breaks") else {
         panic!("it breaks")
     };
@@ -304,7 +304,7 @@ fn a_class_behaves_as_on_our_own_engine() {
         };
         assert!(why.contains(method), "{why}");
     }
-    // Of all that failed nothing is left.
+    // The failures left no effects.
     let mut host = OnCluster::new(&mut client, place.pool.id, "x", 1);
     assert_eq!(host.state(), None);
     let stat = operation(&place, "b", vec![(SubOp::Stat {}, Bytes::new())]);
@@ -359,7 +359,7 @@ fn a_call_is_a_part_of_its_operation() {
         operation(&place, "a", vec![class.call("wants", "old"), write("new")]),
     )
     .expect("it holds");
-    // No output from an operation that writes, however long it is.
+    // A writing operation has no output, however long it would be.
     assert_eq!(
         held,
         [called(class.activation, 3, ""), vec![SubReply::Done {}]].concat()
@@ -398,8 +398,8 @@ fn a_call_is_a_part_of_its_operation() {
     );
 }
 
-/// The first call waits until it is known what is installed: what was submitted after it on its
-/// object waits with it, what was submitted before does not let that go.
+/// The first call waits until the installed classes are known: later operations on its object wait
+/// with it, earlier ones do not.
 #[test]
 fn calls_keep_their_place_among_other_operations() {
     let Some(place) = Place::find("the order of calls", "order") else {
@@ -476,8 +476,8 @@ fn a_new_version_is_live_for_everybody_within_the_bound_and_a_client_never_goes_
     class.install(&says("two"));
     let two_is = class.activation;
     assert!(two_is > one_is);
-    // A client that has not looked yet sees the new one at once; the other may take the old one for
-    // a while, and then never again.
+    // A client that has not looked yet uses the new version at once; the other may use the old one
+    // for a while, and then never again.
     assert_eq!(say(&mut second, &class), Ok(called(two_is, 0, "two")));
     std::thread::sleep(YOUNG);
     for _ in 0..5 {
@@ -538,7 +538,7 @@ fn what_the_clusters_lua_does_not_know_is_refused_with_its_line() {
     assert!(!ls.contains(&name), "nothing of it");
 }
 
-/// Whoever installs at the same time: each gets an activation of its own.
+/// Concurrent installations: each gets an activation of its own.
 #[test]
 fn installations_at_once_do_not_lose_each_other() {
     let Some(place) = Place::find("installing at once", "unused") else {
@@ -572,7 +572,7 @@ fn installations_at_once_do_not_lose_each_other() {
     }
 }
 
-/// Classes that nobody installed are Ceph's own, as ever.
+/// Classes that were not installed are Ceph's own, as before.
 #[test]
 fn native_classes_are_called_as_ever() {
     let Some(place) = Place::find("native classes", "native") else {

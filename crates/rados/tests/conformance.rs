@@ -1,4 +1,4 @@
-//! The suite that every implementation of the object cluster's trait passes.
+//! The suite that every implementation of the object cluster's trait must pass.
 
 use crate::OwnPool;
 use nacre_client::Driven;

@@ -1,4 +1,4 @@
-//! Ceph as a service's engine: two clients, of which one ends the other.
+//! Ceph as a service's engine: two clients, one of which fences the other.
 
 use crate::OwnPool;
 use nacre_client::{Completion, Engine, Engines, Failure, Operation, Refused, Wake};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// A client with a host that does nothing but wait for it.
+/// A client with a host that only waits for it.
 struct Client {
     engine: Box<dyn Engine + Send>,
     woken: Receiver<()>,
@@ -50,7 +50,7 @@ impl Client {
             );
         }
     }
-    /// One operation on the object `o`, to its end.
+    /// Executes one operation on the object `o`.
     fn run(&mut self, ops: Vec<SubOp>) -> Completion {
         let pool = self.pool;
         let mut begun = None;
@@ -94,7 +94,7 @@ impl Client {
         };
         entries.iter().map(|(key, _)| key.to_vec()).collect()
     }
-    /// Fences another one, and waits until that is in force.
+    /// Fences another client, and waits until that is in force.
     fn fence(&mut self, client: u64, instance: u64) {
         let mut begun = None;
         self.until("a fence", |engine| {
@@ -136,8 +136,8 @@ fn a_fenced_instance_does_nothing_more_and_its_client_goes_on_as_the_next() {
     let mut other = Client::open(&conf, base + 1, pool.id);
     assert_eq!(one.set(b"a\0b"), Ok(()), "keys may have bytes 0 in them");
     other.fence(base, 1);
-    // The fencing one's operations bring the map to the object's primary before it is executed
-    // there.
+    // The fencing client's operations bring the map to the object's primary before they are
+    // executed there.
     assert_eq!(other.keys(), [b"a\0b"]);
     assert_eq!(one.set(b"late"), Err(FENCED));
     assert_eq!(other.keys(), [b"a\0b"]);
@@ -146,14 +146,14 @@ fn a_fenced_instance_does_nothing_more_and_its_client_goes_on_as_the_next() {
     assert_eq!(one.engine.instance(), Instance(2));
     assert_eq!(one.set(b"next"), Ok(()));
     assert_eq!(other.keys(), [&b"a\0b"[..], b"next"]);
-    // Peers that hear of this map rest on it; one that has it, or a newer one, is not held up.
+    // Peers that learn of this map depend on it; one that has it, or a newer one, is not delayed.
     let epoch = other.engine.epoch();
     assert!(epoch.0 > 0);
     one.engine.parts().0.rest_on(epoch);
     assert_eq!(one.keys().len(), 2);
 
-    // An instance that is fenced before it has sent anything never does; one of a later number is
-    // another.
+    // An instance that is fenced before it has sent anything never sends; one with a later number
+    // is different.
     let mut early = Client::open(&conf, base + 2, pool.id);
     other.fence(base + 2, 1);
     assert_eq!(early.set(b"never"), Err(FENCED));

@@ -1,5 +1,5 @@
-//! Against a real Ceph cluster: the one whose `ceph.conf` the variable `NACRE_TEST_CEPH` names.
-//! `./x test` brings one up.
+//! Tests with a real Ceph cluster: the one whose `ceph.conf` is in the variable `NACRE_TEST_CEPH`.
+//! `./x test` starts one.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -18,7 +18,7 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Tests share the cluster; one that stops it has it alone.
+/// Tests share the cluster; a test that stops it has it alone.
 static USERS: RwLock<()> = RwLock::new(());
 
 fn conf(test: &str) -> Option<PathBuf> {
@@ -31,7 +31,7 @@ fn conf(test: &str) -> Option<PathBuf> {
     conf
 }
 
-/// The cluster's configuration, with others; without one, says that nothing was tested.
+/// The cluster's configuration, shared; without one, reports that nothing was tested.
 pub fn ceph(test: &str) -> Option<(PathBuf, RwLockReadGuard<'static, ()>)> {
     Some((
         conf(test)?,
@@ -39,7 +39,7 @@ pub fn ceph(test: &str) -> Option<(PathBuf, RwLockReadGuard<'static, ()>)> {
     ))
 }
 
-/// The same, with nobody else.
+/// The same, exclusively.
 pub fn ceph_alone(test: &str) -> Option<(PathBuf, RwLockWriteGuard<'static, ()>)> {
     Some((
         conf(test)?,
@@ -47,15 +47,15 @@ pub fn ceph_alone(test: &str) -> Option<(PathBuf, RwLockWriteGuard<'static, ()>)
     ))
 }
 
-/// A pool of a test; it goes with this.
+/// A test's pool, removed when dropped.
 pub struct OwnPool {
     rados: Rados,
     name: String,
-    /// Its number.
+    /// Its id.
     pub id: PoolId,
 }
 impl OwnPool {
-    /// Makes one.
+    /// Creates one.
     pub fn make(conf: &std::path::Path, name: &str) -> Self {
         let rados = Rados::connect(conf, "admin", &Bounds::default()).expect("connects");
         let name = format!("{name}-{}", std::process::id());
@@ -70,7 +70,7 @@ impl OwnPool {
 }
 impl Drop for OwnPool {
     fn drop(&mut self) {
-        // What a failed test leaves may be looked at.
+        // After a failed test it is kept for inspection.
         if !std::thread::panicking() {
             admin::command(
                 &self.rados,

@@ -19,21 +19,21 @@ use std::sync::RwLockReadGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Every wait of a test ends by then.
+/// Limit of every wait of a test.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn connect(conf: &Path) -> Rados {
     Rados::connect(conf, "admin", &Bounds::default()).expect("connects")
 }
 
-/// A pool of a test's own, whose object `meta` the metadata are.
+/// A test's own pool, with the metadata in the object `meta`.
 struct Site {
     conf: PathBuf,
     pool: OwnPool,
     _shared: RwLockReadGuard<'static, ()>,
 }
 
-/// There is one, whatever the cluster's pointer says.
+/// A location independent of the cluster's pointer.
 struct There(PoolId, ObjectId);
 impl Locate for There {
     fn find(&mut self) -> Result<Option<(PoolId, ObjectId)>, RadosError> {
@@ -110,7 +110,7 @@ fn prefix(prefix: &str) -> MetaSpan {
         prefix: prefix.into(),
     }
 }
-/// Sets a key if a revision changed it last; whether it did.
+/// Sets a key if a given revision changed it last; returns whether it was set.
 fn swap(store: &mut Store, key: &str, at: u64, value: &str) -> bool {
     match store
         .call(&transact(vec![modified(key, at)], vec![put(key, value, 0)]))
@@ -120,7 +120,7 @@ fn swap(store: &mut Store, key: &str, at: u64, value: &str) -> bool {
         other => panic!("{other:?}"),
     }
 }
-/// The revisions that a watch tells, up to one.
+/// The revisions reported by a watch, up to one.
 fn told(store: &mut Store, cursor: &mut Cursor, last: u64) -> Vec<u64> {
     let (mut revisions, begun) = (Vec::new(), Instant::now());
     while revisions.last() != Some(&last) {
@@ -260,7 +260,7 @@ fn a_watch_tells_every_revision_once_and_goes_on_with_another_client() {
                 }
             });
         }
-        // Its connection is given up in the middle; another goes on where it had come to.
+        // Its connection is abandoned in the middle; another one continues where it had stopped.
         let (mut reader, mut all) = (site.client(), Vec::new());
         let mut cursor = Cursor::new(prefix("a/"), 1);
         let begun = Instant::now();
@@ -366,7 +366,7 @@ fn leases_go_when_their_owner_does_and_stay_while_it_lives() {
             "never early: {:?}",
             asked.elapsed()
         );
-        // Longer than the lease's time, with somebody who would end it.
+        // Longer than the lease's duration, with a client that would end it.
         let _ = watcher
             .news(
                 &mut Cursor::new(prefix("b/"), at + 2),
@@ -383,7 +383,7 @@ fn leases_go_when_their_owner_does_and_stay_while_it_lives() {
     );
 }
 
-// Went red when reads were answered from the state that was read last.
+// Fails when reads are answered from the state that was read last.
 #[test]
 fn a_history_of_reads_writes_and_swaps_is_linearizable() {
     let Some(site) = Site::new("history") else {
@@ -425,7 +425,7 @@ fn a_history_of_reads_writes_and_swaps_is_linearizable() {
                                 set(&mut store, &key, &value.to_string());
                             }
                             Kind::Cas => {
-                                // What it expects was read just before, which is no part of the
+                                // The expected value was read just before, which is not part of the
                                 // operation.
                                 record.expect = get(&mut store, &key).as_ref().map(number);
                                 record.invoke_ns = now();
@@ -486,7 +486,7 @@ fn swap_value(store: &mut Store, key: &str, expect: Option<u64>, value: u64) -> 
     )
 }
 
-// Went red when a watch ended because nobody answered.
+// Fails when a watch ends because there was no answer.
 #[test]
 fn a_cluster_that_stands_still_is_told_in_time_and_watches_go_on() {
     let Some((conf, _alone)) = crate::ceph_alone("service metadata on Ceph: an outage") else {

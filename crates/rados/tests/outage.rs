@@ -1,5 +1,5 @@
-//! A Ceph cluster that stands still, in the middle of work: everything ends in bounded time, says
-//! why, and goes on when the cluster does.
+//! A Ceph cluster that is paused while in use: everything ends in bounded time, reports why, and
+//! continues when the cluster does.
 
 use crate::OwnPool;
 use nacre_client::{Completion, Failure, ObjectCluster, OpId, Operation};
@@ -13,13 +13,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Nothing is waited for longer than this, whatever the bounds promise.
+/// Longest wait of a test, whatever the bounds say.
 const WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// The daemons' processes, standing still; they go on when this is dropped.
+/// The daemons' paused processes; they continue when this is dropped.
 pub struct Stopped(Vec<String>);
 impl Stopped {
-    /// Those whose pid files begin so.
+    /// The processes whose pid files have this prefix.
     pub fn of(conf: &Path, which: &str) -> Self {
         let run = conf.parent().expect("in a folder").join("run");
         let files =
@@ -112,7 +112,7 @@ fn osds_that_stand_still_bound_operations_and_go_on() {
     for number in 0..40 {
         write(&mut ceph, pool.id, number);
     }
-    // Those of several stages, too.
+    // Operations of several stages, too.
     let staged = Operation {
         pool: pool.id,
         object: ObjectId::named("z"),
@@ -133,7 +133,7 @@ fn osds_that_stand_still_bound_operations_and_go_on() {
     drop(stopped);
     let begun = Instant::now();
     loop {
-        // The same client, as it was.
+        // The same client, unchanged.
         write(&mut ceph, pool.id, 7);
         match all(&mut ceph, 1).into_values().next() {
             Some(Ok(())) => break,

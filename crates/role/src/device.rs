@@ -1,22 +1,22 @@
-//! A look at a store's device.
+//! The state of a store's device.
 
 use std::time::Duration;
 
-/// The oldest call of a device that has not ended, or one that just did.
+/// A device's oldest call that has not ended, or one that just ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceCall {
-    /// The device or file, for people.
+    /// The device or file, human-readable.
     pub device: String,
     /// The call: "a flush", "a write" or "a read".
     pub what: &'static str,
-    /// How long it took so far.
+    /// How long it has taken so far.
     pub age: Duration,
     /// Whether it ended.
     pub ended: bool,
 }
 
 impl DeviceCall {
-    /// For people.
+    /// A human-readable description.
     #[must_use]
     pub fn to_text(&self) -> String {
         let Self {

@@ -1,11 +1,11 @@
-//! What a role is told.
+//! Inputs of a role.
 
 use crate::{DeviceCall, Done};
 use nacre_store::Event;
 use nacre_types::{Entity, Epoch, Name};
 use nacre_wire::Message;
 
-/// One thing that a role hears from its host.
+/// One input from the host.
 #[derive(Debug)]
 #[allow(
     clippy::large_enum_variant,
@@ -14,36 +14,37 @@ use nacre_wire::Message;
 pub enum Input {
     /// A message arrived.
     Message {
-        /// From whom.
+        /// The sender.
         from: Entity,
-        /// The sender's epoch as it sent this.
+        /// The sender's epoch when it sent the message.
         epoch: Epoch,
-        /// It.
+        /// The message.
         message: Message,
     },
-    /// [`crate::Role::next_deadline`] has come.
+    /// [`crate::Role::next_deadline`] has been reached.
     Tick,
-    /// The connection to a peer is gone.
+    /// The connection to a peer is lost.
     Gone(Entity),
     /// The connection to a peer was refused: nothing listens at its address.
     Absent(Entity),
     /// There is a new connection to the monitors.
     MonSession,
-    /// What a client that just connected calls itself.
+    /// The name given by a client that just connected.
     Named(Entity, Name),
-    /// The role's store says something.
+    /// An event of the role's store.
     Store(Event),
-    /// The host looked at the store's device: its oldest call that has not ended, or one that just
-    /// did. A few times a second while a call takes long, and `None` once when none does any more.
+    /// The state of the store's device: its oldest call that has not ended, or one that just ended.
+    /// Sent a few times a second while a call takes long, and once with `None` when none does any
+    /// more.
     Device(Option<DeviceCall>),
-    /// What became of a job ([`crate::Output::Run`]).
+    /// The result of a job ([`crate::Output::Run`]).
     Done(Done),
     /// The host is about to stop the daemon.
     Stopping,
 }
 
 impl Input {
-    /// Whether it may change the role's map: it is a turn of its own then.
+    /// Whether it may change the role's map: such an input gets a turn of its own.
     #[must_use]
     pub const fn is_map(&self) -> bool {
         matches!(

@@ -1,7 +1,7 @@
-//! Work that takes longer than a role's thread may be kept, for another thread of the host's.
+//! Work that would block a role's thread for too long, for another thread of the host.
 //!
-//! A job has everything that it depends on, so that nothing can change under it, and no effects but
-//! its result: it may be run twice, or given up on while it runs.
+//! A job contains everything that it depends on, so nothing can change under it, and has no effects
+//! except its result: it may be run twice, or abandoned while it runs.
 
 use nacre_policy::Patience;
 use nacre_types::ClientId;
@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 /// See the module head.
 pub trait Job: Send + Sync {
-    /// Who asked for it: hosts are fair to clients.
+    /// The client that requested it: hosts are fair to clients.
     fn client(&self) -> ClientId;
-    /// Does it, with what this thread's earlier jobs have left in `tools`.
+    /// Runs the job, with what this thread's earlier jobs have left in `tools`.
     fn run(&self, tools: &mut Tools) -> Done;
-    /// The answer where it cannot be done: nothing happened, and its client may try again.
+    /// The answer if the job cannot run: it had no effect, and the client may retry.
     fn not_done(&self, why: String) -> Done;
 }
 
@@ -25,7 +25,7 @@ impl fmt::Debug for dyn Job {
     }
 }
 
-/// What became of a job; only the role that made the job knows what is in it.
+/// The result of a job; only the role that created the job knows its type.
 pub struct Done(Box<dyn Any + Send>);
 
 impl Done {
@@ -36,7 +36,7 @@ impl Done {
     /// The result.
     ///
     /// # Panics
-    /// When the job was one of another kind: the host gave it to the wrong role.
+    /// When the job was of another type: the host gave it to the wrong role.
     #[must_use]
     pub fn into<T: 'static>(self) -> T {
         *self
@@ -52,7 +52,7 @@ impl fmt::Debug for Done {
     }
 }
 
-/// What a thread keeps from one job to the next: an interpreter is dear to make.
+/// What a thread keeps between jobs: an interpreter is expensive to create.
 #[derive(Default)]
 pub struct Tools {
     patience: Option<Arc<dyn Patience>>,
@@ -60,7 +60,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Of a thread whose jobs may take no longer than `patience` says.
+    /// For a thread whose jobs are bounded by `patience`.
     #[must_use]
     pub fn with_patience(patience: Arc<dyn Patience>) -> Self {
         Self {
@@ -69,7 +69,8 @@ impl Tools {
         }
     }
 
-    /// What was kept, if it is a `T`; else what `make` makes, which is given the thread's patience.
+    /// The kept value if it is a `T`; otherwise the one created by `make`, which gets the thread's
+    /// patience.
     pub fn get<T: 'static>(&mut self, make: impl FnOnce(Option<Arc<dyn Patience>>) -> T) -> &mut T {
         if !self.kept.as_ref().is_some_and(|kept| kept.is::<T>()) {
             self.kept = Some(Box::new(make(self.patience.clone())));

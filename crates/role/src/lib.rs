@@ -1,5 +1,5 @@
-//! What a host and a role say to each other: monitors, OSDs and clients have one vocabulary, and so
-//! will every service that is built on them.
+//! The interface between a host and a role: the same for monitors, OSDs, clients, and the services
+//! built on them.
 //!
 //! ```text
 //!  host: sockets, disks, clocks, threads          role: decides
@@ -9,14 +9,15 @@
 //!    ── Done, when a job has run ────────▶       (job.rs)
 //! ```
 //! Two hosts run the same roles: `node` with real I/O, `sim` with simulated network, disks and
-//! time. A role has no clock, socket, lock or task of its own: what it must know comes in as an
-//! input, with the time, and what it wants done goes out as an output.
+//! time. A role has no clock, socket, lock or task of its own: everything it must know is an input,
+//! with the time, and everything it wants done is an output.
 //!
-//! Invariants a host keeps: `now` never goes back and was read after the inputs arrived; outputs
-//! are performed in order, and before the role's next turn; what brings a map ([`Input::is_map`])
-//! is a turn of its own, since a turn's frames all bear the epoch of its end; per pair of peers
-//! messages arrive in the order in which they were sent, and nothing of a lost connection after
-//! [`Input::Gone`]; nothing of a former instance of the role is handed to its next one.
+//! Invariants that a host keeps: `now` never decreases and was read after the inputs arrived;
+//! outputs are performed in order and before the role's next turn; an input with a map
+//! ([`Input::is_map`]) is a turn of its own, since a turn's frames all carry the epoch at its end;
+//! per pair of peers, messages arrive in the order in which they were sent, and nothing of a lost
+//! connection arrives after [`Input::Gone`]; nothing for a former instance of the role reaches its
+//! next one.
 #![forbid(unsafe_code)]
 
 mod device;
@@ -32,10 +33,10 @@ pub use output::Output;
 use nacre_types::{Epoch, Time};
 use nacre_wire::ClusterMap;
 
-/// A pure state machine that takes part in a cluster. See the module head.
+/// A pure state machine that is part of a cluster. See the module head.
 pub trait Role {
-    /// Takes inputs in order, and adds what is to be done to `out`. Inputs of a kind that means
-    /// nothing to the role are dropped.
+    /// Handles inputs in order, and adds what is to be done to `out`. Inputs of kinds that the role
+    /// does not use are dropped.
     fn on_turn(
         &mut self,
         now: Time,
@@ -43,16 +44,16 @@ pub trait Role {
         out: &mut Vec<Output>,
     );
 
-    /// A turn with one input.
+    /// Handles a turn with one input.
     fn on_input(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {
         self.on_turn(now, &mut std::iter::once(input), out);
     }
 
-    /// When it next wants [`Input::Tick`]; [`Time::MAX`]: not before something else has come. To be
-    /// asked again after each turn.
+    /// When it next wants [`Input::Tick`]; [`Time::MAX`]: not before another input. To be read
+    /// again after each turn.
     fn next_deadline(&self) -> Time;
 
-    /// The newest cluster map that it knows: addresses of peers are in it.
+    /// The newest cluster map that it knows: the map has the peers' addresses.
     fn map(&self) -> Option<&ClusterMap>;
 
     /// That map's epoch, for frames; [`Epoch::NONE`] without one.

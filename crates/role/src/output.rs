@@ -1,4 +1,4 @@
-//! What a role wants done.
+//! Outputs of a role.
 
 use crate::Job;
 use nacre_store::{Read, Token, Transaction};
@@ -7,63 +7,64 @@ use nacre_wire::Message;
 use nacre_wire::map::Address;
 use std::sync::Arc;
 
-/// One thing that a host is to do for a role.
+/// One action for the host.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "nearly all are messages")]
 pub enum Output {
     /// Send to a peer, in order per receiver, in a frame with [`crate::Role::epoch`]. Daemons are
-    /// found in the role's map, clients on their own connections or where they were said to be
-    /// ([`Self::Meet`]). What cannot be sent is dropped: a role that needs an answer sends again.
+    /// found in the role's map, clients on their own connections or at an address from
+    /// [`Self::Meet`]. What cannot be sent is dropped: a role that needs an answer sends again.
     Send {
-        /// To whom.
+        /// The receiver.
         to: Entity,
-        /// What.
+        /// The message.
         message: Message,
-        /// Drop it if the clock has passed this when it is released to the connection (a reply
-        /// that rests on a read lease).
+        /// Drop it if the clock has passed this when it is released to the connection (a reply that
+        /// depends on a read lease).
         before: Option<Time>,
     },
-    /// A peer that is in no map, a client that listens, is at this address from now on: what is
-    /// sent to it goes there, if it has no connection yet. An empty address forgets it: to be said
-    /// of each that is gone for good.
+    /// Sets the address of a peer that is in no map (a client that listens): messages go there if
+    /// it has no connection yet. An empty address removes it; this must be done for every peer that
+    /// is gone for good.
     Meet {
-        /// Who.
+        /// The peer.
         peer: Entity,
-        /// Where.
+        /// Its address.
         address: Address,
     },
-    /// Send to any monitor; the host keeps one session and moves on when it breaks.
+    /// Send to any monitor; the host keeps one session and switches to another monitor when it
+    /// breaks.
     SendMon {
-        /// What.
+        /// The message.
         message: Message,
     },
-    /// Hand to the store; its events come back with the token.
+    /// Submit to the store; its events carry the token.
     Submit {
-        /// What.
+        /// The transaction.
         transaction: Transaction,
-        /// Names it.
+        /// Identifies it in events.
         token: Token,
     },
-    /// Hand to the store; the reply comes back with the token.
+    /// Read from the store; the reply carries the token.
     Read {
-        /// What.
+        /// The read.
         read: Read,
-        /// Names it.
+        /// Identifies it in the reply.
         token: Token,
     },
-    /// Run on a thread that has the time; [`crate::Input::Done`] comes back.
+    /// Run on a worker thread; [`crate::Input::Done`] returns the result.
     Run(Arc<dyn Job>),
-    /// A line for people, in the host's own log.
+    /// A human-readable line for the host's own log.
     Say(String),
-    /// Stop the daemon: going on could hurt.
+    /// Stop the daemon: continuing could do damage.
     Halt {
-        /// For its operator: what is wrong and what to do.
+        /// For the operator: what is wrong and what to do.
         why: String,
     },
 }
 
 impl Output {
-    /// A message that no lease bounds.
+    /// A message that is not bounded by a lease.
     #[must_use]
     pub const fn send(to: Entity, message: Message) -> Self {
         Self::Send {

@@ -1,33 +1,34 @@
-//! Rare paths that are the simulator's own, counted as those of the roles are
-//! ([`nacre_types::borders`], `docs/faults.md`).
+//! Rare paths of the simulator itself, counted like those of the roles ([`nacre_types::borders`],
+//! `docs/faults.md`).
 
 nacre_types::borders! {
     /// Turns of OSDs with more than one input.
     turns_of_many,
-    /// Fences that operators lifted while the instance that they had shut out went on.
+    /// Fences that operators lifted while the fenced instance was still running.
     fences_lifted,
-    /// Updates of such an instance that were answered after that.
+    /// Updates of such an instance that were answered afterwards.
     resumed,
     /// Of its updates, those that came too late: its lock had been taken over while it was fenced.
     locks_lost,
-    /// Updates refused for a fence that may have happened before it, for they had been sent before.
+    /// Updates refused because of a fence that may have been executed before it, because they had
+    /// been sent before.
     fenced_in_doubt,
-    /// Writes of those who fill really small devices that were refused for want of room.
+    /// Writes refused for lack of space on really small devices.
     refused_when_full,
-    /// Deletions that were answered after the first of these.
+    /// Deletions that were answered after the first such refusal.
     deleted_when_full,
     /// Pages of a running store's index that were damaged.
     index_pages_damaged,
-    /// Daemons that ended, or did not start again, because their store's index had rotted.
+    /// Daemons that ended, or did not start again, because their store's index was corrupt.
     index_rot_ended,
-    /// Disks that were replaced for it.
+    /// Disks that were replaced because of that.
     index_rot_replaced,
-    /// OSDs that the monitors kept down because one that was up did not hear them.
+    /// OSDs that the monitors kept down because an up OSD could not hear them.
     kept_down,
-    /// OSDs that were marked down while their disk did not answer.
+    /// OSDs that were marked down while their disk did not respond.
     hung_went_down,
-    /// Of these, those that came back without a restart when it answered again.
+    /// Of these, those that came back without a restart when the disk responded again.
     hung_came_back,
-    /// OSDs that ended for it.
+    /// OSDs that ended because of that.
     hung_ended,
 }

@@ -1,16 +1,16 @@
-//! Clients that watch, notify and lock, beside what they do to registers; and what must be true of
-//! that.
+//! Clients that watch, notify and lock, in addition to their register operations, and checks of the
+//! results.
 //!
-//! What is written down is when things were asked for and answered, in virtual time. Checked at the
-//! end ([`Notices::check`]):
-//! 1. who is said to have acknowledged a notify was told of it;
-//! 2. a watch that was registered before a notify was begun, and known to be there after it was
+//! The times of requests and answers are recorded in virtual time. Checked at the end
+//! ([`Notices::check`]):
+//! 1. a watcher reported as having acknowledged a notify was told of it;
+//! 2. a watch that was registered before a notify was begun, and known to exist after it was
 //!    answered, was told of it;
-//! 3. who is said to have missed a notify was not known to have a watch after that was said: he has
-//!    lost it, and heard so;
+//! 3. a watcher reported as having missed a notify was not known to have a watch after that report:
+//!    it lost the watch and was told so;
 //! 4. every write under a lock carries the token of the lock's last grant before it: no two
 //!    holders' writes overlap;
-//! 5. what was begun ends, once the faults have.
+//! 5. whatever was begun ends after the faults have ended.
 
 use crate::rng::Rng;
 use bytes::Bytes;
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-/// Objects of each kind.
+/// Number of objects of each kind.
 const OBJECTS: u64 = 2;
 const MS: u64 = 1_000_000;
 
@@ -35,19 +35,19 @@ fn locked(object: u64) -> ObjectId {
     ObjectId::named(&format!("locked-{object}"))
 }
 
-/// One watch, from its client's side.
+/// One watch, as its client sees it.
 #[derive(Debug, Default)]
 struct Watch {
     object: u64,
     /// When its registration was answered.
     registered: Option<u64>,
-    /// It was known to be there then.
+    /// When it was last known to exist.
     known: u64,
     told: BTreeSet<u64>,
     lost: bool,
 }
 
-/// Who has a notify, as its notifier heard.
+/// A notify's result, as reported to its notifier.
 #[derive(Debug)]
 struct Told {
     at: u64,
@@ -62,7 +62,7 @@ struct Notify {
     told: Option<Told>,
 }
 
-/// How much there was of what.
+/// Counters of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Notifies that were answered.
@@ -103,16 +103,16 @@ impl fmt::Display for Counts {
     }
 }
 
-/// What all clients write down.
+/// What all clients record.
 #[derive(Debug, Default)]
 pub struct Notices {
     watches: BTreeMap<(ClientId, u64), Watch>,
     notifies: Vec<Notify>,
-    /// By object and token.
+    /// Grants by object and token.
     grants: BTreeMap<(u64, Version), ClientId>,
-    /// Object, the write's version, the token it was under.
+    /// For each write: object, version, and the token it used.
     writes: Vec<(u64, Version, Version)>,
-    /// Locks of which somebody may have been granted what nobody heard of.
+    /// Locks that may have been granted without anyone having received the answer.
     unsure: BTreeSet<u64>,
     takeovers: usize,
     /// When the last notify was answered.
@@ -120,7 +120,7 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// What there was.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let answers = || {
@@ -142,7 +142,7 @@ impl Notices {
     /// See the module head.
     ///
     /// # Panics
-    /// When it is not so: that is the finding.
+    /// When a check fails: that is the finding.
     pub fn check(&self) {
         for (number, notify) in self.notifies.iter().enumerate() {
             let Some(told) = &notify.told else { continue };
@@ -211,21 +211,21 @@ enum Asked {
     Rest,
 }
 
-/// What one client does besides registers. Disabled, it does nothing.
+/// What one client does in addition to registers. Disabled, it does nothing.
 #[derive(Debug)]
 pub struct Chores {
     enabled: bool,
     asked: BTreeMap<OpId, Asked>,
     watch: Option<WatchId>,
-    /// Notifies to be acknowledged, and when.
+    /// Notifies to acknowledge, and when.
     acks: Vec<(u64, WatchId, RequestId)>,
-    /// Locks held, as far as we know.
+    /// Locks held, as far as is known.
     held: BTreeMap<u64, Version>,
     next_at: u64,
 }
 
 impl Chores {
-    /// Nothing done yet.
+    /// Initial state.
     #[must_use]
     pub const fn new(enabled: bool) -> Self {
         Self {
@@ -254,7 +254,7 @@ impl Chores {
         }
     }
 
-    /// Whether everything has ended, and the watch is known to be there since the last notify was
+    /// Whether everything has ended, and the watch is known to exist since the last notify was
     /// answered.
     #[must_use]
     pub fn is_settled(&self, role: &Client, notices: &Notices) -> bool {
@@ -263,7 +263,7 @@ impl Chores {
         self.asked.is_empty() && self.acks.is_empty() && watched
     }
 
-    /// Notes what the role knows of the watch.
+    /// Records what the role knows about the watch.
     fn know(&self, role: &Client, notices: &mut Notices) {
         let Some(watch) = self.watch else { return };
         if let (Some(known), Some(log)) = (
@@ -274,7 +274,7 @@ impl Chores {
         }
     }
 
-    /// Takes what has happened, and does what is due.
+    /// Takes new results, and does what is due.
     pub fn advance(
         &mut self,
         now: u64,
@@ -298,7 +298,7 @@ impl Chores {
                         .get_mut(&(role.id(), watch.0))
                         .expect("it watches");
                     log.told.insert(number_in(&payload));
-                    // Now and then the service hangs.
+                    // Occasionally the service hangs.
                     if !rng.one_in(25) {
                         let wait = if rng.one_in(8) {
                             rng.between(100 * MS, 2000 * MS)
@@ -351,7 +351,7 @@ impl Chores {
             payload,
             ..Operation::default()
         };
-        // One at a time, but for notifies: these wait for others.
+        // One operation at a time, except for notifies, which wait for others.
         let busy = self
             .asked
             .values()
@@ -467,7 +467,7 @@ impl Chores {
         }
     }
 
-    /// An operation that is not a register's has ended.
+    /// Handles the end of an operation that does not concern a register.
     pub fn on_completion(
         &mut self,
         completion: Completion,
@@ -480,12 +480,12 @@ impl Chores {
         match (self.asked.remove(&id), result) {
             (Some(Asked::Watch(watch)), result) => {
                 let log = notices.watches.get_mut(&(me, watch.0)).expect("it watches");
-                // The answer may be about a watch that is gone already: only a ping's answer says
-                // that it is there.
+                // The answer may concern a watch that is already gone: only a ping's answer shows
+                // that it exists.
                 match result {
                     Ok(_) => log.registered = Some(now),
-                    // Nobody knows any more whether it was registered: what it was told meanwhile
-                    // is acknowledged by nobody.
+                    // It is unknown whether the watch was registered: notifies received meanwhile
+                    // are not acknowledged.
                     Err(_) => {
                         self.watch = None;
                         self.acks.retain(|(_, of, _)| *of != watch);
@@ -535,10 +535,10 @@ impl Chores {
                 self.held.remove(&object);
                 notices.takeovers += 1;
             }
-            // The object is not there, is damaged, or the store is full: nothing was promised.
+            // The object does not exist or is damaged, or the store is full: nothing was granted.
             (_, Err(Failure::Refused(_) | Failure::Doubtful(_)))
             | (Some(Asked::Create | Asked::Rest), Ok(_)) => {}
-            // Of operations that were given up.
+            // Ends of abandoned operations.
             (None, _) => {}
             (Some(asked), result) => panic!("{asked:?} ended as {result:?}"),
         }
@@ -557,8 +557,8 @@ mod tests {
 
     const WHO: (ClientId, u64) = (ClientId(1), 2);
 
-    /// A watch registered at 10, known at `known`, told of these; and a notify begun at 20 and
-    /// answered at 30.
+    /// A watch registered at 10, known at `known`, that was told of `told`; and a notify begun at
+    /// 20 and answered at 30.
     fn notices(known: u64, told: &[u64], acked: bool) -> Notices {
         let mut notices = Notices::default();
         let told = told.iter().copied().collect();

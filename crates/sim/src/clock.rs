@@ -1,25 +1,25 @@
 //! A daemon's monotonic clock: its own start, its own rate, and a rate that may change while it
 //! runs (± 500 ppm, DESIGN §3).
 //!
-//! Wall clocks are read by nobody who decides; monitors stamp log lines with one, and each of their
-//! lives finds another.
+//! Decisions never use wall clocks; monitors stamp log lines with one, which differs after each
+//! restart.
 
 use crate::rng::Rng;
 use nacre_types::Time;
 
-/// How fast or slow clocks run, in parts per million of the virtual time.
+/// Largest deviation of clocks, in parts per million of virtual time.
 const DRIFT_PPM_MAX: i64 = 500;
 
 /// See the module head.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// A virtual time and what the clock showed then.
+    /// A virtual time and the clock's reading at that time.
     anchor: (u64, u64),
     ppm: i64,
 }
 
 impl Clock {
-    /// Some clock.
+    /// A random clock.
     pub fn any(rng: &mut Rng) -> Self {
         let anchor = (0, rng.below(1_000_000_000_000));
         Self {
@@ -30,20 +30,20 @@ impl Clock {
     fn any_rate(rng: &mut Rng) -> i64 {
         rng.below(2 * DRIFT_PPM_MAX as u64 + 1) as i64 - DRIFT_PPM_MAX
     }
-    /// What it shows.
+    /// The clock's reading.
     #[must_use]
     pub fn local(&self, now: u64) -> Time {
         let passed = now - self.anchor.0;
         let drift = i128::from(passed) * i128::from(self.ppm) / 1_000_000;
         Time((i128::from(self.anchor.1 + passed) + drift) as u64)
     }
-    /// A virtual time by which it certainly shows `local`.
+    /// A virtual time by which the clock certainly shows `local`.
     #[must_use]
     pub fn global(&self, local: Time, now: u64) -> u64 {
         let ahead = local.0.saturating_sub(self.local(now).0);
         now.saturating_add(ahead).saturating_add(ahead / 500)
     }
-    /// Runs at another rate from now on.
+    /// Changes to a random rate.
     pub fn change_rate(&mut self, now: u64, rng: &mut Rng) {
         self.anchor = (now, self.local(now).0);
         self.ppm = Self::any_rate(rng);

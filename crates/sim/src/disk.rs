@@ -1,15 +1,16 @@
-//! A daemon's store on its simulated disk: what is durable when, what a crash leaves, what rots.
+//! A daemon's store on its simulated disk: when data becomes durable, what a crash leaves, what
+//! becomes corrupt.
 //!
 //! ```text
 //!  role ─submit, read─▶ Disk: Feed ─▶ RamStore                commits what was kicked, when the schedule says so
 //!                               └──▶ Store ─▶ TestDevice      operations and jobs finish a few at a time, in any order
 //!  crash ─▶ RamStore: a prefix of what was not committed      Store: any part of what was not flushed, in sectors
 //! ```
-//! Pages of a running store's index may rot ([`Disk::rot_index`]): it ends when it meets one, does
-//! not open again, or nobody ever looks there.
+//! Pages of a running store's index may become corrupt ([`Disk::rot_index`]): the store then ends
+//! when it reads one, does not open again, or never reads that page.
 //!
-//! A crash may fall into a job (a checkpoint of the index) or into the opening of the store: then
-//! some prefix of what that wrote is what the next life finds, as far as it was flushed.
+//! A crash may happen during a job (a checkpoint of the index) or while the store is opened: the
+//! next incarnation then finds some prefix of what was being written, as far as it was flushed.
 
 use crate::plan::{Disks, Plan};
 use crate::rng::Rng;
@@ -21,32 +22,32 @@ use nacre_store::{
 use nacre_types::Time;
 use std::collections::BTreeSet;
 
-/// Length of a simulated device in bytes, where nothing else is said.
+/// Default length of a simulated device in bytes.
 pub const DEVICE_LENGTH: u64 = 24 << 20;
-/// The log's share of it.
+/// The log's part of it.
 const WAL_LENGTH: u64 = 1 << 20;
-/// Behind the two copies of the root, and the log (docs/formats/store.md).
+/// Start of data, after the two copies of the root and the log (docs/formats/store.md).
 const DATA_BEGINS: u64 = 2 * (128 << 10) + WAL_LENGTH;
 
-/// The real store at work.
+/// The real store in operation.
 struct Real {
     store: Store<TestDevice>,
     device: TestDevice,
     /// What is durable and what is not.
     cuts: PowerCuts,
     jobs: Vec<Job>,
-    /// Pages that jobs have written, behind the log: the index.
+    /// Pages after the log that jobs have written: the index.
     index: BTreeSet<u64>,
 }
 
 enum Kind {
     Ram(Box<RamStore>),
     Real(Box<Real>),
-    /// The real store's device while nobody runs.
+    /// The real store's device while its daemon is not running.
     Off(Image),
 }
 
-/// A page that was damaged.
+/// A damaged page.
 struct Damage {
     at: u64,
     before: [u8; 4096],
@@ -57,21 +58,21 @@ struct Damage {
 pub struct Disk {
     kind: Kind,
     options: OpenOptions,
-    /// Bytes of the device.
+    /// Length of the device in bytes.
     length: u64,
-    /// What production's host puts before a store, too: order, company for a group, rest.
+    /// The layer in front of a store, as in the production host: ordering, group commit, idle time.
     feed: Feed,
-    /// The next turn is scheduled.
+    /// Whether the next turn is scheduled.
     pub scheduled: bool,
-    /// Blocks of objects may be damaged.
+    /// Whether objects' blocks may be damaged.
     pub rotten: bool,
-    /// Pages of its index that were damaged since it was whole.
+    /// Index pages damaged since the index was last intact.
     damages: Vec<Damage>,
-    /// There have been such pages.
+    /// Whether index pages have ever been damaged.
     pub index_rotten: bool,
-    /// Of what was not flushed nothing survives the next crash.
+    /// Nothing unflushed survives the next crash.
     pub unlucky: bool,
-    /// What lay on the device when its daemon started.
+    /// The device's content when its daemon started.
     at_start: Image,
     /// Transactions that the next turn of a RAM store commits.
     batch: usize,
@@ -80,7 +81,8 @@ pub struct Disk {
 fn options(plan: &Plan) -> OpenOptions {
     OpenOptions {
         deferred_write_max: plan.deferred_write_max,
-        // Groups are small here: blocks beside the log in half of the runs, as of many writers.
+        // Groups of writes are small here: in half of the runs blocks go beside the log, as with
+        // many writers.
         beside_group_min: if plan.deferred_write_max > 4096 { 0 } else { 3 },
         cache_bytes: 64 << 10,
         index_cache_bytes: 1 << 20,
@@ -88,8 +90,8 @@ fn options(plan: &Plan) -> OpenOptions {
         deferred_bytes: 96 << 10,
         queue_bytes_max: plan.queue_bytes_max,
         salt: 0x6e61_6372_6531_3337,
-        // So small that workloads cross them: omaps are cloned in slices, ranges leave the index in
-        // several checkpoints.
+        // So small that workloads exceed them: omaps are cloned in slices, ranges leave the index
+        // in several checkpoints.
         clone_slice_bytes: 256,
         removals_max: 16,
         write_back_depth: 4,
@@ -117,7 +119,7 @@ impl Real {
             }
         }
     }
-    /// Runs a job, and gives the store what came out.
+    /// Runs a job and passes its result to the store.
     fn run(&mut self, job: Job) {
         self.feed();
         let done = job.run();
@@ -128,7 +130,7 @@ impl Real {
         }
         self.store.on_job(done);
     }
-    /// Everything that is on the device if nothing is lost.
+    /// The device's content if nothing is lost.
     fn whole(&self) -> Image {
         self.cuts.image(|_, _| true)
     }
@@ -137,8 +139,8 @@ impl Real {
     }
 }
 
-/// Opens the store on an image; crashes a few times while doing so, if the dice say so. If it does
-/// not open: what lies there now, and why.
+/// Opens the store on an image, with random crashes while opening. If it does not open, returns the
+/// device's content and the reason.
 fn open(
     length: u64,
     mut image: Image,
@@ -174,7 +176,7 @@ fn open(
     }
 }
 
-/// What a crash leaves after a part of these steps.
+/// What a crash leaves after some of these steps.
 fn torn(mut cuts: PowerCuts, steps: &[Step], rng: &mut Rng) -> Image {
     let done = rng.below(steps.len() as u64 + 1) as usize;
     for step in &steps[..done] {
@@ -182,9 +184,9 @@ fn torn(mut cuts: PowerCuts, steps: &[Step], rng: &mut Rng) -> Image {
     }
     let loose = cuts.loose();
     match rng.below(4) {
-        // Nothing that was not flushed.
+        // Nothing unflushed survives.
         0 => cuts.image(|_, _| false),
-        // The process died, the machine lives: what was written is there.
+        // Only the process died: everything written is there.
         1 => cuts.image(|at, _| cuts.is_written(at)),
         2 => {
             let kept: Vec<bool> = (0..loose).map(|_| rng.one_in(2)).collect();
@@ -194,7 +196,7 @@ fn torn(mut cuts: PowerCuts, steps: &[Step], rng: &mut Rng) -> Image {
     }
 }
 
-/// One that failed says so in an event.
+/// A failed submission is reported in an event.
 fn taken(result: Result<(), SubmitError>) {
     match result {
         Ok(()) | Err(SubmitError::Failed) => {}
@@ -202,13 +204,13 @@ fn taken(result: Result<(), SubmitError>) {
     }
 }
 
-/// What the offline check says of a device.
+/// The offline check's report for a device.
 fn checked(length: u64, image: Image) -> nacre_store::Report {
     let device = TestDevice::with_image(length, image);
     nacre_store::check(&device.blocking(), CheckOptions { data: true }).expect("a healthy device")
 }
 
-/// A page after a fault: with a flipped bit, as it was `before` (its writes since were lost), or
+/// A page after a fault: with a flipped bit, with its content `before` (later writes were lost), or
 /// with the content of the page at `other` (a misdirected write).
 fn damaged(image: &Image, before: &Image, at: u64, other: u64, rng: &mut Rng) -> [u8; 4096] {
     let mut page = [0; 4096];
@@ -229,7 +231,7 @@ impl Disk {
     pub fn new(plan: &Plan, length: u64, content: Transaction, rng: &mut Rng) -> Self {
         let mut options = options(plan);
         if plan.index_rot {
-            // What is damaged is to be read.
+            // A small cache, so that damaged pages are actually read.
             options.index_cache_bytes = 4 << 10;
         }
         let kind = match plan.disks {
@@ -291,7 +293,7 @@ impl Disk {
         (&mut self.feed, store)
     }
 
-    /// The daemon starts. `faults`: this, too, may be cut short, and repeated.
+    /// Starts the daemon. With `faults`, the start may be interrupted and repeated.
     ///
     /// # Errors
     /// Why the store does not open, if its index was damaged.
@@ -319,9 +321,10 @@ impl Disk {
         Ok(())
     }
 
-    /// Damages pages of the index of a store at work: flipped bits, what another page has, or (for
-    /// one of them: who loses a page and the checksum of it cannot know, F7) what lay there when
-    /// the daemon started. Says how many.
+    /// Damages index pages of a running store: flipped bits, another page's content, or the content
+    /// from when the daemon started. The last one only for a single page, because a store that
+    /// loses a page together with its checksum cannot detect it (F7). Returns the number of damaged
+    /// pages.
     pub fn rot_index(&mut self, rng: &mut Rng) -> usize {
         let Kind::Real(real) = &mut self.kind else {
             return 0;
@@ -352,16 +355,16 @@ impl Disk {
         count as usize
     }
 
-    /// Whether no page of its index is damaged.
+    /// Whether no index page is damaged.
     #[must_use]
     pub const fn is_index_whole(&self) -> bool {
         self.damages.is_empty()
     }
 
-    /// Pages of the index that are still as they were damaged are as before: a cable was at fault,
-    /// or a sector is read at the third attempt.
+    /// Restores index pages that are still as they were damaged: the cause was a cable, or the
+    /// sector can be read at the third attempt.
     pub fn mend_index(&mut self) {
-        // A page may have been damaged twice: the last damage goes first.
+        // A page may have been damaged twice: the last damage is undone first.
         for Damage { at, before, after } in std::mem::take(&mut self.damages).into_iter().rev() {
             let mut page = [0; 4096];
             match &mut self.kind {
@@ -384,7 +387,7 @@ impl Disk {
         }
     }
 
-    /// The daemon is gone, in the middle of whatever it did. Says how much was at stake.
+    /// The daemon crashes. Returns a description of what was unflushed.
     pub fn power_off(&mut self, rng: &mut Rng) -> String {
         self.feed = Feed::new();
         (self.scheduled, self.batch) = (false, 0);
@@ -433,18 +436,18 @@ impl Disk {
         }
     }
 
-    /// Takes a transaction, now or when the store is no longer busy.
+    /// Submits a transaction, now or when the store is no longer busy.
     pub fn submit(&mut self, transaction: Transaction, token: Token) {
         let (feed, store) = self.fed();
         taken(feed.submit(store, transaction, token));
     }
-    /// Takes a question; it sees every transaction submitted before.
+    /// Submits a read; it sees every transaction submitted before.
     pub fn read(&mut self, read: Read, token: Token) {
         let (feed, store) = self.fed();
         feed.read(store, read, token);
     }
 
-    /// Appends what happened.
+    /// Appends the new events.
     pub fn poll(&mut self, now: Time, events: &mut Vec<Event>) {
         let from = events.len();
         let (feed, store) = self.fed();
@@ -453,21 +456,21 @@ impl Disk {
         taken(feed.took(store, || now, &events[from..]));
     }
 
-    /// The end of a wake-up: one log write and one flush for what was submitted in it, or later,
-    /// when it has company.
+    /// The end of a wake-up: one log write and one flush for what was submitted in it, possibly
+    /// later to group it with more.
     pub fn kick(&mut self, now: Time) {
         let (feed, store) = self.fed();
         feed.kick(store, now);
         self.look_at_real();
     }
 
-    /// When [`Self::kick`] is to be called again whatever else happens.
+    /// When [`Self::kick`] must be called again at the latest.
     #[must_use]
     pub fn kick_at(&self) -> Time {
         self.feed.kick_at()
     }
 
-    /// Twice a second.
+    /// To be called twice a second: idle work.
     pub fn rest(&mut self) {
         let (feed, store) = self.fed();
         feed.rest(store);
@@ -485,8 +488,8 @@ impl Disk {
         }
     }
 
-    /// Whether the disk has something to do; if so, a turn is to be scheduled, and this is no
-    /// longer true until it is over.
+    /// Whether the disk has work; if so, the caller must schedule a turn, and this returns `false`
+    /// until that turn is over.
     pub fn wants_turn(&mut self) -> bool {
         let busy = match &self.kind {
             Kind::Ram(store) => {
@@ -503,7 +506,7 @@ impl Disk {
         wants
     }
 
-    /// Something of what is under way is finished.
+    /// Finishes some of the pending work.
     pub fn turn(&mut self, rng: &mut Rng) {
         self.scheduled = false;
         match &mut self.kind {
@@ -518,7 +521,8 @@ impl Disk {
                     let at = rng.below(real.device.in_flight() as u64);
                     real.device.complete(at as usize);
                 }
-                // A poll now and then between jobs: their results meet any state of the store.
+                // Polls occasionally between jobs, so that their results meet any state of the
+                // store.
                 for _ in 0..real.jobs.len() {
                     if under_way == 0 || rng.one_in(2) {
                         let at = rng.below(real.jobs.len() as u64) as usize;
@@ -532,7 +536,7 @@ impl Disk {
         }
     }
 
-    /// Every write and flush fails from now on (after a few more).
+    /// Makes every write and flush fail from now on (after a few more).
     pub fn break_down(&mut self, rng: &mut Rng) {
         match &mut self.kind {
             Kind::Ram(store) => {
@@ -545,8 +549,8 @@ impl Disk {
         }
     }
 
-    /// Flips bits in a block of some object, or makes it unreadable as long as the daemon lives.
-    /// Whether there was one.
+    /// Flips bits in a block of a random object, or makes it unreadable until the daemon restarts.
+    /// Returns whether there was such an object.
     pub fn rot(&mut self, rng: &mut Rng) -> bool {
         let Kind::Real(real) = &mut self.kind else {
             return false;
@@ -574,9 +578,9 @@ impl Disk {
         true
     }
 
-    /// Damages a device that is not open, in its roots, log and index, but not in objects' data.
-    /// Returns whether the store notices: it does not open, or its check says so, and is of no use
-    /// then. What neither notices stays, and has to be harmless.
+    /// Damages a closed device in its roots, log and index, but not in objects' data. Returns
+    /// whether the store detects it: it does not open, or its check reports it, and is unusable
+    /// then. Damage that neither detects stays and has to be harmless.
     pub fn spoil(&mut self, rng: &mut Rng) -> bool {
         let Kind::Off(image) = &mut self.kind else {
             return false;
@@ -589,11 +593,11 @@ impl Disk {
             spoilt.write(at, &damaged(image, &self.at_start, at, other, rng));
             let report = checked(self.length, spoilt.clone());
             let is_data = |finding: &Finding| matches!(finding, Finding::Data { .. });
-            // Where one copy of the root is damaged the other serves.
+            // If one copy of the root is damaged, the other is used.
             let is_noticed = |finding: &Finding| !is_data(finding) && *finding != Finding::RootCopy;
             let noticed = report.findings.iter().any(is_noticed);
-            // Damage to the log's last group looks like a torn write (docs/formats/store.md): what
-            // such a replica has lost, it cannot know.
+            // Damage to the log's last group looks like a torn write (docs/formats/store.md): such
+            // a replica cannot know what it has lost.
             if noticed || !report.findings.iter().any(is_data) && report.replayed == replayed {
                 *image = spoilt;
             }
@@ -604,19 +608,19 @@ impl Disk {
         false
     }
 
-    /// How much it has and how much of that is used, as production's host says it.
+    /// Capacity and usage, as the production host reports them.
     pub fn fullness(&mut self) -> (u64, u64) {
         let (feed, store) = self.fed();
         feed.note_room(&store.usage(), None);
         feed.fullness()
     }
 
-    /// Space and work.
+    /// Space and work counters.
     pub fn usage(&mut self) -> Usage {
         self.store().usage()
     }
 
-    /// What a RAM store would answer to a read; `None` on others, which would be disturbed.
+    /// A RAM store's answer to a read; `None` for other stores, which a read would disturb.
     #[must_use]
     pub fn peek(&self, read: &Read) -> Option<Result<ReadReply, ReadError>> {
         match &self.kind {
@@ -625,7 +629,7 @@ impl Disk {
         }
     }
 
-    /// What its store takes in one transaction.
+    /// The size limit of one transaction.
     pub fn logged_bytes_max(&mut self) -> u64 {
         self.store().logged_bytes_max()
     }
@@ -653,7 +657,7 @@ impl Disk {
         panic!("the store does not answer");
     }
 
-    /// Asks a question and waits for the answer: when all is over.
+    /// Reads and waits for the answer, at the end of a run.
     ///
     /// # Errors
     /// The store's.

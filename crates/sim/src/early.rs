@@ -1,13 +1,13 @@
-//! Early answers (CEPH-46): an update was told to be applied in memory on the whole acting set.
-//! Until its answer proper comes, when may it be lost?
+//! Early answers (CEPH-46): an update was reported as applied in memory on the whole acting set.
+//! When may it be lost before its final answer?
 //!
 //! ```text
 //!  OpApplied is sent ─▶ holders: the acting members whose logs have it   all that are in the interval must
-//!  one crashes       ─▶ holds it no longer: it may not have flushed      (the others do)
-//!  a later interval  ─▶ only those of its activation still count         (who were not there bring it back as divergent)
-//!  nobody holds it   ─▶ lost, with right: its client sends it again
+//!  one crashes       ─▶ no longer a holder: it may not have flushed      (the others still are)
+//!  a later interval  ─▶ only members of its activation still count       (others bring it back as divergent)
+//!  no holder left    ─▶ legitimately lost: its client resends it
 //! ```
-//! As long as somebody holds it, nobody may read anything older (`streams.rs`).
+//! While there is a holder, no client may read anything older (`streams.rs`).
 
 use crate::world::{POOL, World};
 use nacre_osd::pg::Pg;
@@ -15,10 +15,10 @@ use nacre_types::{ClientId, Entity, Epoch, ObjectId, OsdId, PgId};
 use nacre_wire::msg::client::OpApplied;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A client and its number of an operation.
+/// A client and its operation's number.
 pub type Name = (ClientId, u64);
 
-/// One early answer whose answer proper has not come.
+/// An early answer whose final answer has not arrived.
 #[derive(Debug)]
 struct Early {
     object: ObjectId,
@@ -44,15 +44,15 @@ impl EarlyAnswers {
     pub fn lost(&self) -> usize {
         self.lost.len()
     }
-    /// It was answered for good, or given up.
+    /// It got its final answer, or was abandoned.
     pub fn ended(&mut self, name: &Name) {
         self.held.remove(name);
     }
-    /// The OSD is gone, with what it had not flushed.
+    /// The OSD crashed and lost what it had not flushed.
     pub fn crashed(&mut self, osd: OsdId) {
         self.only(|_| true, |holder| *holder != osd);
     }
-    /// An interval was activated by these.
+    /// An interval was activated with these members.
     pub fn activated(
         &mut self,
         interval: Epoch,
@@ -78,7 +78,7 @@ impl EarlyAnswers {
 }
 
 impl World {
-    /// A primary tells a client that its update is applied everywhere.
+    /// A primary reports to a client that its update is applied everywhere.
     ///
     /// # Panics
     /// When it is not: that is the finding.
@@ -91,7 +91,7 @@ impl World {
             return;
         };
         let version = applied.version;
-        // As each of them has split it so far.
+        // According to how far each member has split the PG.
         let hash = nacre_osd::key::hash(&object);
         let has_it = |group: &&Pg| {
             self.is_ours(group.id())
@@ -111,9 +111,9 @@ impl World {
                     .entries()
                     .iter()
                     .any(|entry| entry.version() == version);
-            // Who has not left the interval since has it in memory at the least. One that lost
-            // power since it said so and has no instance yet still names the interval on its disk
-            // (seed 146).
+            // A member that has not left the interval since has it at least in memory. One that
+            // lost power after reporting it, and has no instance yet, still names the interval on
+            // its disk (seed 146).
             let is_live = self
                 .processes
                 .get(&Entity::Osd(osd))
@@ -138,7 +138,7 @@ impl World {
         self.work.streams.early.only(|_| true, |_| true);
     }
 
-    /// Whether it is a group of the pool that streams write to.
+    /// Whether it is a PG of the pool that streams write to.
     fn is_ours(&self, pg: PgId) -> bool {
         let map = self.ledger.map();
         map.and_then(|map| map.pools.get(&pg.pool))
@@ -153,7 +153,7 @@ impl World {
             .flat_map(|osd| osd.pgs())
     }
 
-    /// Activations that have been committed take early answers from those who were not there.
+    /// Newly committed activations remove the early answers of OSDs that are not members.
     pub(crate) fn see_activations(&mut self) {
         for (pg, activation) in self.ledger.take_activations() {
             if !self.is_ours(pg) {

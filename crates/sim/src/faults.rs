@@ -1,8 +1,8 @@
-//! What goes wrong, and when: one fault at a time is begun, many may last at once, until all end.
+//! Faults and their times: one fault begins at a time, many may last at once, until all end.
 //!
-//! Some are aimed: at a primary that is deposed and does not hear of it, at a leader that is cut
-//! off, at everybody who has not yet flushed what he acknowledged. Blind faults find those windows
-//! too, but one would wait long for it.
+//! Some faults are targeted: at a primary that is deposed without knowing, at a leader that is cut
+//! off, at all members that have not yet flushed what they acknowledged. Random faults find those
+//! windows too, but rarely.
 
 use crate::network::Network;
 use crate::plan::{MS, SECOND};
@@ -15,9 +15,9 @@ use nacre_types::{Entity, ObjectId, OsdId, PgId};
 use nacre_wire::map::flag;
 use serde_json::json;
 
-/// Longest pause, in nanoseconds, of a client that is told what to do.
+/// Longest pause of a client with a specific task, in nanoseconds.
 const QUICK: u64 = 3 * MS;
-/// Flags of the cluster that operators set.
+/// Cluster flags that operators set.
 const FLAGS: [(&str, u64); 4] = [
     ("noout", flag::NO_OUT),
     ("nodown", flag::NO_DOWN),
@@ -26,7 +26,7 @@ const FLAGS: [(&str, u64); 4] = [
 ];
 
 impl World {
-    /// The next fault, and when the one after it comes.
+    /// Injects the next fault and schedules the one after it.
     pub(crate) fn fault(&mut self) {
         if !self.faults {
             return;
@@ -43,14 +43,14 @@ impl World {
         let osd = Entity::Osd(*self.rng.pick(&osds));
         let mons = self.mons();
         let mon = *self.rng.pick(&mons);
-        // A third of what hits a single daemon hits a monitor.
+        // A third of the faults of a single daemon hit a monitor.
         let daemon = if self.rng.one_in(3) { mon } else { osd };
         let which = if self.plan.aimed {
             *self.rng.pick(&[0, 15, 16, 16, 16, 16, 16, 18, 19, 19])
         } else {
             self.rng.below(26)
         };
-        // Drawn only where it is wanted, so that other seeds stay what they are.
+        // Drawn only where needed, so that other seeds stay the same.
         let which = if self.plan.early && self.rng.one_in(3) {
             26
         } else {
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// Often so short that nobody has noticed yet: a supervisor starts daemons again at once.
+    /// Often too short to be noticed: a supervisor restarts daemons at once.
     fn down_time(&mut self) -> u64 {
         if self.rng.one_in(3) {
             return self.rng.below(5 * MS);
@@ -172,7 +172,7 @@ impl World {
         self.rng.between(50 * MS, most)
     }
 
-    /// Everybody at once: only what is on the disks remains.
+    /// All daemons crash at once: only what is on the disks remains.
     fn everybody_dies(&mut self) {
         let monitors_too = self.rng.one_in(2);
         for who in self.processes.keys().copied().collect::<Vec<_>>() {
@@ -204,7 +204,7 @@ impl World {
         self.order(&json!({"command": "osd reweight", "osd": osd.to_string(), "weight": weight}));
     }
 
-    /// Splits groups while a cursor of backfill is inside one.
+    /// Splits PGs while a backfill cursor is inside one.
     pub(crate) fn split_while_filling(&mut self) {
         if !self.plan.split_filling || !self.faults || self.splits_left == 0 {
             return;
@@ -239,8 +239,9 @@ impl World {
         }
     }
 
-    /// A few blocks of the first OSD's objects; not of the only complete copy of a group, which
-    /// nobody could heal (an operator's word gives such an object up, and that comes with scrub).
+    /// Corrupts a few blocks of the first OSD's objects; not of a PG's only complete replica, which
+    /// nothing could repair (only an operator can give up such an object, and that comes with
+    /// scrub).
     fn rot(&mut self) {
         let who = Entity::Osd(OsdId(0));
         if !self.others_are_complete(OsdId(0)) {
@@ -257,7 +258,7 @@ impl World {
         }
     }
 
-    /// Pages of the index of the first OSD's store, while that is at work.
+    /// Corrupts index pages of the first OSD's store while it is running.
     fn rot_index(&mut self) {
         let (osd, who) = (OsdId(0), Entity::Osd(OsdId(0)));
         let runs = self
@@ -282,7 +283,7 @@ impl World {
         self.note(|| format!("{who}'s disk is full"));
     }
 
-    /// It lacks what is written meanwhile, and has no room for it when it comes back.
+    /// It lacks what is written meanwhile, and has no space for it when it comes back.
     fn return_full(&mut self, who: Entity) {
         let away = self.rng.between(SECOND / 2, 3 * SECOND);
         let until = self.now() + away + self.rng.between(3 * SECOND, 8 * SECOND);
@@ -291,7 +292,7 @@ impl World {
         self.note(|| format!("{who} comes back with a full disk"));
     }
 
-    /// Connections with monitors break for no reason that anybody would see.
+    /// Connections with monitors break without a visible reason.
     fn break_connections(&mut self) {
         for (who, _) in self.sessions.all() {
             if self.rng.one_in(3) {
@@ -301,7 +302,7 @@ impl World {
         self.note(|| "connections break".to_owned());
     }
 
-    /// Cuts pairs off for a while. Connections that a cut silences are given up some time later.
+    /// Cuts pairs off for a while. Silenced connections are closed some time later.
     fn cut_for(&mut self, pairs: std::collections::BTreeSet<(Entity, Entity)>, wait: u64) {
         let id = self.network.cut(pairs);
         self.after(wait, Event::Heal(id));
@@ -314,7 +315,7 @@ impl World {
         }
     }
 
-    /// Cuts some entities off from the others; in one direction only unless `both`.
+    /// Cuts some entities off from the others; only in one direction unless `both`.
     fn partition(&mut self, both: bool) {
         let (left, right): (Vec<Entity>, Vec<Entity>) = self
             .everybody()
@@ -331,7 +332,7 @@ impl World {
         self.cut_for(Network::between(&left, &right, both), wait);
     }
 
-    /// Two OSDs no longer hear each other, or only one of them the other. Others hear both (F31).
+    /// Two OSDs no longer hear each other, or only in one direction. Other OSDs hear both (F31).
     fn cut_pair(&mut self, one: Entity) {
         let others: Vec<OsdId> = self
             .osds()
@@ -348,14 +349,14 @@ impl World {
                 if both { "both ways" } else { "one way" }
             )
         });
-        // Four times the grace until they are parted.
+        // Four times the grace before they are separated.
         let wait = self
             .rng
             .between(SECOND, 4 * self.plan.grace_ms * MS + 4 * SECOND);
         self.cut_for(Network::between(&[one], &[other], both), wait);
     }
 
-    /// Counts who is kept down, for the pairs that are cut.
+    /// Counts OSDs that are kept down, for the pairs that are cut.
     pub(crate) fn note_kept_down(&mut self) {
         let mons = self.processes.values().filter_map(Process::mon);
         let kept: Vec<OsdId> = mons.flat_map(Mon::kept_down).collect();
@@ -364,7 +365,7 @@ impl World {
         self.kept_down = kept;
     }
 
-    /// A flag of the cluster is set, and another one is not any more.
+    /// Sets one cluster flag and clears another.
     fn set_flag(&mut self) {
         let (set, unset) = (self.rng.pick(&FLAGS).0, self.rng.pick(&FLAGS).0);
         self.order(&json!({"command": "flag set", "flag": set}));
@@ -374,8 +375,8 @@ impl World {
         self.note(|| format!("flag {set} is set, {unset} is not"));
     }
 
-    /// The leading monitor no longer hears the others, or they it; those who are connected to it
-    /// may not notice.
+    /// The leading monitor no longer hears the others, or they no longer hear it; its clients may
+    /// not notice.
     fn isolate_leader(&mut self) {
         let leads = |who: &&Entity| {
             self.processes[*who]
@@ -402,7 +403,7 @@ impl World {
     }
 
     fn some_group(&mut self) -> Option<(PgId, Vec<OsdId>)> {
-        // One that serves, if there is one.
+        // A PG that serves, if there is one.
         let all = &self.ledger.map()?.pgs;
         let serves = |(pg, record): &(&PgId, &nacre_wire::map::PgRecord)| {
             let osd = self.processes.get(&Entity::Osd(record.primary()?))?.osd()?;
@@ -427,13 +428,13 @@ impl World {
         Some((pg, self.ledger.map()?.pgs[&pg].acting.clone()))
     }
 
-    /// The registers of a group.
+    /// The registers of a PG.
     pub(crate) fn registers(&self, pg: PgId) -> Vec<u64> {
         (0..self.plan.keys)
             .filter(|key| self.is_home(pg, &register(*key)))
             .collect()
     }
-    /// Whether an object of the group's pool is in the group.
+    /// Whether an object of the PG's pool is in the PG.
     pub(crate) fn is_home(&self, pg: PgId, object: &ObjectId) -> bool {
         let pool = self.ledger.map().and_then(|map| map.pools.get(&pg.pool));
         pool.is_some_and(|pool| key::seed(key::hash(object), pool.pg_num) == pg.seed)
@@ -447,13 +448,13 @@ impl World {
             think_ns,
             until,
         });
-        // At once: what it was going to do can wait.
+        // At once, replacing the client's scheduled action.
         self.after(1, Event::WakeClient(client));
     }
 
-    /// Prepares to take a group from its primary while that cannot hear of it, and some clients
-    /// cannot either: everybody reads one of its registers for a moment, so that no update is under
-    /// way when it happens.
+    /// Prepares to depose a PG's primary while it cannot hear of that, and some clients cannot
+    /// either: all clients only read one of its registers for a moment, so that no update is in
+    /// flight when it happens.
     fn prepare_to_depose(&mut self) {
         let Some((pg, acting)) = self.some_group() else {
             return;
@@ -475,16 +476,14 @@ impl World {
         self.after(wait, Event::Depose { pg, primary, alone });
     }
 
-    /// The deed, in one of three ways.
+    /// Deposes the primary, in one of three ways.
     ///
-    /// * What the old primary may still say, and for how long, is what *leases* are about: the
-    ///   others write what those with the old primary read, and the other members start anew at
-    ///   once.
-    /// * What it takes for acknowledged is what *intervals* are about: those with the old primary
-    ///   write, and after a while the others hear it again, but it hears only what is short: no
-    ///   map.
-    /// * What it brings back is what activations are about: its *log* gets longer than that of the
-    ///   others, who are answered and write little.
+    /// * To test *leases* (what the old primary may still answer, and for how long): the other
+    ///   clients write what those with the old primary read, and the other members restart at once.
+    /// * To test *intervals* (what it counts as acknowledged): clients with the old primary write,
+    ///   and after a while the others hear it again, but only short messages reach it: no map.
+    /// * To test activations (what it brings back): its *log* becomes longer than that of the
+    ///   others, which are answered and write little.
     pub(crate) fn depose(&mut self, pg: PgId, primary: OsdId, alone: &[Entity]) {
         if !self.faults {
             return;
@@ -540,7 +539,7 @@ impl World {
         }
     }
 
-    /// Only what is short reaches these from others.
+    /// Only short messages from others reach these.
     pub(crate) fn squeeze(&mut self, alone: &[Entity], wait: u64) {
         if self.faults {
             let others: Vec<Entity> = self
@@ -556,8 +555,8 @@ impl World {
         }
     }
 
-    /// A group's members lose power while the others' disks are slow; the primary, whose disk is
-    /// not, stays away for long. What the others acknowledged must be there.
+    /// A PG's members lose power while their disks are slow; the primary, whose disk is not slow,
+    /// stays away for long. What the others acknowledged must be there.
     fn die_before_flush(&mut self) {
         let Some((pg, members)) = self.some_group() else {
             return;
@@ -582,9 +581,9 @@ impl World {
         self.after(wait, Event::Blackout { members, away });
     }
 
-    /// A group's members have slow disks, answer early what they have not flushed, and then all of
-    /// them lose power, or all but one. Some clients cannot send again for a while what was lost,
-    /// and the others read meanwhile.
+    /// A PG's members have slow disks and answer early what they have not flushed; then all of them
+    /// lose power, or all but one. Some clients cannot resend what was lost for a while, and the
+    /// others read meanwhile.
     fn die_after_early_answers(&mut self) {
         let Some((pg, mut members)) = self.some_group().filter(|(_, members)| !members.is_empty())
         else {
@@ -613,13 +612,13 @@ impl World {
         self.after(wait, Event::Dark { members, apart });
     }
 
-    /// The deed.
+    /// Carries that out.
     pub(crate) fn dark(&mut self, members: &[OsdId], apart: &[Entity]) {
         if !self.faults {
             return;
         }
         let osds: Vec<Entity> = self.osds().into_iter().map(Entity::Osd).collect();
-        // Longer than the others take to peer.
+        // Longer than the others need to peer.
         let wait = self.rng.between(3 * SECOND, 7 * SECOND);
         self.cut_for(Network::between(apart, &osds, true), wait);
         for osd in members {
@@ -644,7 +643,7 @@ impl World {
         }
     }
 
-    /// Everything is repaired.
+    /// Repairs everything.
     pub(crate) fn end_of_faults(&mut self) {
         self.note(|| "all faults end".to_owned());
         self.faults = false;
@@ -669,8 +668,8 @@ impl World {
         self.after(16 * SECOND, Event::Calm);
     }
 
-    /// The OSD with the least room goes away until others have deleted nearly everything: it comes
-    /// back full of what is gone, and its host has no more room either, for a while.
+    /// The OSD with the least space is absent until others have deleted nearly everything: it comes
+    /// back full of deleted data, and its host has no more space for a while either.
     pub(crate) fn fullest_misses_the_deletions(&mut self) {
         let used = |osd: &OsdId| {
             self.processes[&Entity::Osd(*osd)]
@@ -689,7 +688,7 @@ impl World {
         }
     }
 
-    /// Everybody is in again, and clients stop.
+    /// All OSDs are marked in again, and clients stop.
     pub(crate) fn put_in_order(&mut self) {
         for osd in self.osds() {
             let is_in = move |map: &nacre_wire::ClusterMap| {

@@ -1,25 +1,24 @@
-//! A client that is fenced while it writes, does not hear of it and goes on; and what must be true
-//! of that.
+//! A client that is fenced while it writes and goes on without knowing; and checks of the results.
 //!
 //! ```text
 //!  victim ──writes 1, 2, 3 … without waiting──▶ its object       operator ──fence add──▶ monitors
-//!     │  goes on for a while, then comes again as a new instance, with another object
+//!     │  goes on for a while, then restarts as a new instance, with another object
 //!     ▼
 //!  refused                       witnesses, whose map has the fence, read the object ─▶ always the same
 //! ```
 //! A primary that answers a witness has the witness's map or a newer one. So whatever the victim
-//! sent, and whenever it arrives (late, doubled, sent again to another primary): from the first
-//! answer to a witness on the object does not change any more, and what the victim was answered
-//! before is there. The lock that it took with its first write is free.
+//! sent, and whenever it arrives (late, duplicated, resent to another primary): from the first
+//! answer to a witness on, the object does not change any more, and it contains what was
+//! acknowledged to the victim before. The lock that the victim took with its first write is free.
 //!
 //! ```text
-//!  operator ──fence rm──▶ monitors     the same instance goes on: what it asks from then on works
-//!     └──fence add── now and then, once more
+//!  operator ──fence rm──▶ monitors     the same instance goes on: its later requests succeed
+//!     └──fence add── occasionally, once more
 //! ```
-//! Where fences are lifted ([`Plan::lifts`](crate::Plan::lifts)): who asks under a map without the
-//! fence is not refused for it; the object goes through its values in the order in which they were
-//! written; what was refused for good never happens, however late a copy of it arrives; and what
-//! rests on a lock that a witness took over meanwhile is refused.
+//! Where fences are lifted ([`Plan::lifts`](crate::Plan::lifts)): a request under a map without the
+//! fence is not refused because of it; the object takes its values in the order in which they were
+//! written; a permanently refused write is never executed, however late a duplicate arrives; and a
+//! write that depends on a lock that a witness took over meanwhile is refused.
 
 use crate::plan::{MS, SECOND};
 use crate::rng::Rng;
@@ -37,16 +36,16 @@ const DEPTH: usize = 6;
 const PATIENCE: u64 = 12 * SECOND;
 const POOL: PoolId = PoolId(1);
 
-/// How much there was of what.
+/// Counters of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Instances that were fenced.
     pub fenced: usize,
-    /// Operations that were refused for it.
+    /// Operations refused because of a fence.
     pub refused: usize,
-    /// Reads that had to find what an earlier one had found.
+    /// Reads that had to return what an earlier one returned.
     pub reads: usize,
-    /// Locks of theirs that others got.
+    /// Locks of fenced instances that others got.
     pub locks: usize,
 }
 
@@ -71,25 +70,25 @@ struct Case {
     object: ObjectId,
     client: ClientId,
     instance: Instance,
-    /// The last number that was written, and the last that was answered.
+    /// The last number written, and the last one acknowledged.
     sent: u64,
     answered: u64,
-    /// It is to be fenced; and the operator knows.
+    /// Whether it is to be fenced, and whether the operator has been told.
     wanted: bool,
     ordered: bool,
-    /// Since when it has been fenced without a break, and what the first witness found whose map
-    /// has that.
+    /// Since when it has been fenced continuously, and what the first witness found whose map has
+    /// the fence.
     found: Option<(Epoch, u64)>,
-    /// The last number that any witness found.
+    /// The last number found by any witness.
     seen: u64,
-    /// Numbers that it was told are not written, for good; those that witnesses found.
+    /// Numbers permanently refused to it; numbers found by witnesses.
     refused: BTreeSet<u64>,
     shown: BTreeSet<u64>,
-    /// A witness has the lock that was the victim's.
+    /// A witness holds the lock that was the victim's.
     locked: bool,
 }
 
-/// What the operator is to do about one of them.
+/// What the operator does with an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// `fence add`.
@@ -98,7 +97,7 @@ pub enum Order {
     Lift,
 }
 
-/// The lock of an object, without a lease: whoever lives keeps it.
+/// An object's lock without a lease: its holder keeps it while it is alive.
 fn lock() -> SubOp {
     SubOp::Lock {
         name: "l".into(),
@@ -113,21 +112,20 @@ fn lock() -> SubOp {
 #[derive(Debug, Default)]
 pub struct Fencing {
     cases: Vec<Case>,
-    /// What there was.
+    /// The counters.
     pub counts: Counts,
-    /// Rare ways through it.
+    /// Rare paths.
     pub borders: crate::borders::Borders,
-    /// Fences are lifted.
+    /// Whether fences are lifted.
     pub lifts: bool,
-    /// Who was fenced from each epoch on that changed it.
+    /// The fences from each epoch on that changed them.
     fences: BTreeMap<Epoch, Fences>,
-    /// Requests that the network has doubled: what the answer to one copy says, the other may
-    /// belie.
+    /// Requests that the network duplicated: the answer to one copy need not be true of the other.
     doubled: BTreeSet<(ClientId, u64)>,
 }
 
 impl Fencing {
-    /// Nobody is fenced yet.
+    /// Nothing is fenced yet.
     #[must_use]
     pub fn new(lifts: bool) -> Self {
         Self {
@@ -135,7 +133,7 @@ impl Fencing {
             ..Self::default()
         }
     }
-    /// Who is to be fenced, or not any more, and was not ordered to be yet.
+    /// Instances to be fenced or unfenced that were not ordered yet.
     pub fn orders(&mut self) -> Vec<(ClientId, Instance, Order)> {
         let due = self
             .cases
@@ -151,7 +149,7 @@ impl Fencing {
         };
         due.map(order).collect()
     }
-    /// Fences were changed by these maps.
+    /// Records changes of fences by these maps.
     pub fn see(&mut self, fences: Vec<(Epoch, Fences)>) {
         for (epoch, fences) in fences {
             let before = self.fences.last_key_value().map(|(_, fences)| fences);
@@ -162,7 +160,7 @@ impl Fencing {
             self.fences.insert(epoch, fences);
         }
     }
-    /// A request is on its way twice.
+    /// Records that a request was duplicated.
     pub fn doubled(&mut self, client: ClientId, sequence: u64) {
         self.doubled.insert((client, sequence));
     }
@@ -182,7 +180,7 @@ impl Fencing {
             .map(|(_, fences)| case.is_in(fences));
         until.next_back() == Some(false) && until.any(|fenced| fenced)
     }
-    /// Since when it has been fenced without a break until now, if it was at that epoch.
+    /// Since when it has been fenced continuously until now, if it was fenced at that epoch.
     fn fenced_since(&self, case: &Case, epoch: Epoch) -> Option<Epoch> {
         let mut begun = None;
         for (at, fences) in &self.fences {
@@ -202,7 +200,7 @@ impl Case {
             .get(&Entity::Client(self.client))
             .is_some_and(|last| self.instance <= *last)
     }
-    /// Somebody found a number.
+    /// Checks a number that a client found.
     fn check_shown(&self) {
         let belied = self.refused.intersection(&self.shown).next();
         let (name, client, instance) = (&self.object, self.client, self.instance);
@@ -223,15 +221,15 @@ enum Part {
 #[derive(Debug)]
 struct Flight {
     case: usize,
-    /// The number that is written; what a witness must find at least.
+    /// The number written, or the least number that a witness must find.
     number: u64,
     /// What it must find, and since when the victim is fenced.
     expected: Option<(Epoch, u64)>,
-    /// The map's epoch as it was asked.
+    /// The map's epoch when it was sent.
     epoch: Epoch,
-    /// The victim's map had no fence any more.
+    /// The victim's map no longer had the fence.
     resumes: bool,
-    /// A witness had the lock already on which it rests.
+    /// A witness already held the lock that it depends on.
     late: bool,
     begun: u64,
 }
@@ -244,14 +242,14 @@ pub struct Fencer {
     flying: BTreeMap<OpId, Flight>,
     forgotten: BTreeSet<OpId>,
     next_at: u64,
-    /// When it has itself fenced, when the fence is lifted, and when it notices.
+    /// When it asks to be fenced, when the fence is lifted, and when it notices.
     fence_at: u64,
     lift_at: u64,
     ends_at: u64,
 }
 
 impl Fencer {
-    /// The client of an index: among the first two are witnesses, the one after the last is the
+    /// The client with this index: the first two may be witnesses, the one after the last is the
     /// victim.
     #[must_use]
     pub const fn new(enabled: bool, index: u64, clients: u64) -> Self {
@@ -272,7 +270,7 @@ impl Fencer {
             ends_at: u64::MAX,
         }
     }
-    /// Objects that it waits for an answer about, and since when.
+    /// Objects it is waiting for, and since when.
     pub fn waits_for<'a>(&'a self, all: &'a Fencing) -> impl Iterator<Item = (ObjectId, u64)> + 'a {
         self.flying
             .values()
@@ -283,7 +281,7 @@ impl Fencer {
     pub fn is_victim(&self) -> bool {
         self.part == Part::Victim
     }
-    /// Whether nothing is under way.
+    /// Whether nothing is in flight.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.flying.is_empty()
@@ -305,7 +303,7 @@ impl Fencer {
         give_up.min(next)
     }
 
-    /// Does what is due. Whether the client ends here and comes again as a new instance.
+    /// Does what is due. Returns whether the client ends here and restarts as a new instance.
     pub fn advance(
         &mut self,
         now: u64,
@@ -396,7 +394,7 @@ impl Fencer {
         }
         if now >= self.lift_at && self.ends_at == u64::MAX {
             (case.wanted, self.lift_at) = (false, u64::MAX);
-            // It goes on for a while, and ends then, or is fenced once more.
+            // It goes on for a while, and then ends or is fenced once more.
             if rng.one_in(2) {
                 self.ends_at = now + rng.between(SECOND, 6 * SECOND);
             } else {
@@ -411,7 +409,7 @@ impl Fencer {
             if number == 1 {
                 ops.insert(0, lock());
             }
-            // What rests on the lock is not written once somebody else has it.
+            // A write that depends on the lock is not executed once another client has it.
             let guarded = resumes && rng.one_in(3);
             if guarded {
                 ops.insert(
@@ -464,7 +462,7 @@ impl Fencer {
             if !(knows || was) || self.flying.values().any(|flight| flight.case == at) {
                 continue;
             }
-            // The lock of who may not act any more is free; of two witnesses one gets it.
+            // The lock of a fenced instance is free; one of two witnesses gets it.
             let locks = knows && case.found.is_some_and(|(_, found)| found > 0) && !case.locked;
             let ops = vec![if locks {
                 lock()
@@ -497,7 +495,7 @@ impl Fencer {
         }
     }
 
-    /// An operation has ended. Whether it was one of these.
+    /// Handles the end of an operation. Returns whether it was one of these.
     pub fn on_completion(&mut self, done: &Completion, all: &mut Fencing) -> bool {
         let Some(flight) = self.flying.remove(&done.id) else {
             return self.forgotten.remove(&done.id);
@@ -544,7 +542,8 @@ impl Fencer {
         case.seen = case.seen.max(found);
         case.shown.insert(found);
         case.check_shown();
-        // Who answered may have had a map without the fence, if it did not last until now.
+        // The answering primary may have had a map without the fence, if the fence did not last
+        // until now.
         let Some(since) = since else { return true };
         match (flight.expected, case.found) {
             (Some((then, expected)), _) if then == since => {
@@ -564,12 +563,11 @@ impl Fencer {
         true
     }
 
-    /// A write of the victim has ended.
+    /// Handles the end of a victim's write.
     fn on_written(flight: &Flight, done: &Completion, all: &mut Fencing) {
         let was_fenced = all.was_fenced_since(&all.cases[flight.case], flight.epoch);
         let case = &mut all.cases[flight.case];
-        // Of one that was on its way twice, the other copy may have been executed, or be executed
-        // yet.
+        // Of a duplicated request, the other copy may have been executed, or may be executed later.
         let once = !all.doubled.contains(&(case.client, done.id.0));
         let (name, client, instance) = (&case.object, case.client, case.instance);
         match &done.result {

@@ -1,14 +1,13 @@
-//! Clients that fill devices which are really small
-//! ([`Plan::small_disks`](crate::Plan::small_disks)), and what must be true of that (DESIGN §3,
-//! full).
+//! Clients that fill really small devices ([`Plan::small_disks`](crate::Plan::small_disks)), and
+//! checks of the results (DESIGN §3, full).
 //!
 //! ```text
-//!  writes of up to 400 KB, now and then a deletion ─▶ Full ─▶ again and again … faults end ─▶ everything is deleted ─▶ the cluster heals
+//!  writes of up to 400 KB, occasionally a deletion ─▶ Full ─▶ retried … faults end ─▶ everything is deleted ─▶ the cluster heals
 //! ```
-//! 1. what an OSD orders its store takes: the OSD's account of room (`osd/src/room.rs`) refuses
-//!    before the store would (`disk.rs` panics when that refuses);
-//! 2. a deletion is never refused for want of room, and is answered;
-//! 3. an object whose write was answered is there to be deleted.
+//! 1. a store accepts what its OSD orders: the OSD's account of space (`osd/src/room.rs`) refuses
+//!    before the store would (`disk.rs` panics when the store refuses);
+//! 2. a deletion is never refused for lack of space, and is answered;
+//! 3. an object whose write was answered exists and can be deleted.
 
 use crate::borders::Borders;
 use crate::plan::{MS, SECOND};
@@ -31,7 +30,7 @@ const POOL: PoolId = PoolId(1);
 struct Flight {
     number: u64,
     removes: bool,
-    /// The object was there.
+    /// The object existed.
     is_known: bool,
     begun: u64,
 }
@@ -42,7 +41,7 @@ pub struct Filler {
     enabled: bool,
     client: u64,
     objects: u64,
-    /// Those that may be there, and whether they surely are.
+    /// Objects that may exist, and whether they certainly do.
     there: BTreeMap<u64, bool>,
     flying: BTreeMap<OpId, Flight>,
     forgotten: BTreeSet<OpId>,
@@ -50,7 +49,7 @@ pub struct Filler {
 }
 
 impl Filler {
-    /// The client of an index, one of so many.
+    /// The client with this index.
     #[must_use]
     pub const fn new(enabled: bool, client: u64, clients: u64) -> Self {
         Self {
@@ -71,7 +70,7 @@ impl Filler {
     pub fn is_settled(&self) -> bool {
         self.flying.is_empty() && self.there.is_empty()
     }
-    /// Objects that it waits for an answer about, and since when.
+    /// Objects it is waiting for, and since when.
     pub fn waits_for(&self) -> impl Iterator<Item = (ObjectId, u64)> {
         self.flying
             .values()
@@ -90,7 +89,7 @@ impl Filler {
         give_up.min(if idle { u64::MAX } else { self.next_at })
     }
 
-    /// Does what is due. `ends`: nothing more is written, and all goes.
+    /// Does what is due. `ends`: nothing more is written, and everything is deleted.
     pub fn advance(&mut self, now: u64, local: Time, ends: bool, role: &mut Client, rng: &mut Rng) {
         let late: Vec<OpId> = self
             .flying
@@ -150,7 +149,7 @@ impl Filler {
         }
     }
 
-    /// An operation has ended. Whether it was one of these.
+    /// Handles the end of an operation. Returns whether it was one of these.
     pub fn on_completion(&mut self, done: &Completion, borders: &mut Borders) -> bool {
         let Some(flight) = self.flying.remove(&done.id) else {
             return self.forgotten.remove(&done.id);

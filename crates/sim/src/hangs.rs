@@ -1,11 +1,11 @@
-//! Devices that do not answer for a while, and a watchdog like that of the real host (F30).
+//! Devices that do not respond for a while, and a watchdog like that of the real host (F30).
 //!
 //! ```text
-//!  no call ends      ─▶ a look every quarter of a second ─▶ `Osd::on_device`: health, "mark me down"
+//!  no call ends      ─▶ a check every quarter of a second ─▶ `Osd::on_device`: health, "mark me down"
 //!                         └─ older than `osd.device_hung_ms` ─▶ the daemon ends (`node/src/watchdog.rs`)
-//!  it answers again  ─▶ all pending calls end; the OSD, down but alive, asks to boot again
+//!  it responds again ─▶ all pending calls end; the OSD, down but alive, asks to boot again
 //! ```
-//! The role goes on all the while: it hears peers and clients, and what it submits waits.
+//! The role keeps running: it hears peers and clients, and what it submits waits.
 
 use crate::plan::{MS, SECOND};
 use crate::process::Process;
@@ -14,9 +14,9 @@ use nacre_role::{DeviceCall, Input};
 use nacre_types::{Entity, OsdId};
 use std::time::Duration;
 
-/// How often the watchdog looks.
+/// The watchdog's interval.
 pub const LOOK: u64 = 250 * MS;
-/// Options of a cluster whose disks hang: faults last for some seconds only.
+/// Options of a cluster whose disks hang: faults last only a few seconds.
 pub const OPTIONS: [(&str, u64); 3] = [
     ("osd.device_slow_ms", 300),
     ("osd.device_stall_ms", 700),
@@ -26,19 +26,19 @@ pub const OPTIONS: [(&str, u64); 3] = [
 /// A daemon's device, as the watchdog sees it.
 #[derive(Debug, Default)]
 pub struct Hang {
-    /// No call of it ends before, in virtual nanoseconds.
+    /// No call ends before this, in virtual nanoseconds.
     pub until: u64,
-    /// How long looks have seen the pending call: a process that was paused does not take its own
-    /// absence for its disk's.
+    /// For how long checks have seen the pending call: a paused process must not mistake its own
+    /// pause for its disk's.
     pub seen: Option<Duration>,
-    /// Age of the pending call that the role has heard of.
+    /// Age of the pending call as last reported to the role.
     told: Option<Duration>,
-    /// The map said that its OSD is down while it hung.
+    /// The map showed its OSD as down while it hung.
     down: bool,
 }
 
 impl Hang {
-    /// What the host tells the role at this look; `slow`: the age from which it does.
+    /// What the host reports to the role at this check; `slow`: the age from which it reports.
     fn look(&mut self, pending: bool, slow: Duration) -> Option<DeviceCall> {
         let longer = self
             .seen
@@ -57,7 +57,7 @@ impl Hang {
 }
 
 impl World {
-    /// A daemon's disk hangs, not beyond the end of the faults.
+    /// Hangs a daemon's disk, not beyond the end of the faults.
     pub(crate) fn hang_disk(&mut self, who: Entity) {
         let wait = self.rng.between(200 * MS, 21 * SECOND / 5);
         let until = (self.now() + wait).min(self.plan.faults_ns);

@@ -1,4 +1,4 @@
-//! What must hold at every moment, and when everything is well.
+//! Invariants that must hold at every moment, and the conditions of a healthy cluster.
 
 use crate::plan::SECOND;
 use crate::process::Daemon;
@@ -6,12 +6,12 @@ use crate::world::World;
 use nacre_types::{Entity, Epoch, ObjectId, OsdId, PgId, Version};
 use std::collections::BTreeMap;
 
-/// How long an interval may take until it serves when nothing is wrong: leases run out, and lost
+/// How long an interval may take until it serves when there are no faults: leases expire, and lost
 /// messages are repeated.
 const SETTLE_NS: u64 = 6 * SECOND;
 
 impl World {
-    /// Invariants of each daemon, and those between them.
+    /// Checks each daemon's invariants, and those between daemons.
     pub(crate) fn check(&self) {
         for process in self.processes.values() {
             if let Some(role) = &process.role {
@@ -23,8 +23,8 @@ impl World {
                     continue;
                 };
                 for (peer, state) in &primary.peers {
-                    // Nobody has acknowledged what it does not have. Who is not up yet may have a
-                    // new store, and not know what was acknowledged under its name.
+                    // No member has acknowledged what it does not have. An OSD that is not up yet
+                    // may have a new store and not know what was acknowledged under its name.
                     let other = self.processes[&Entity::Osd(*peer)]
                         .osd()
                         .filter(|osd| osd.is_live());
@@ -47,9 +47,8 @@ impl World {
         self.at_most_one_leader_serves();
     }
 
-    /// The last fault is a while ago, and neither restarts nor orders of the operator have cured
-    /// anything: every group that has the members it needs serves. From now on it is put in order
-    /// for good.
+    /// The last fault was a while ago, and neither restarts nor the operator's orders have repaired
+    /// anything: every PG with enough members serves. From now on everything is put in order.
     pub(crate) fn calm_down(&mut self) {
         self.must_answer();
         self.must_answer_from = u64::MAX;
@@ -74,8 +73,8 @@ impl World {
         self.put_in_order();
     }
 
-    /// Groups whose interval is old enough that it ought to serve, and has enough members, or could
-    /// have: OSDs that are up and were members when the group last served, out or not.
+    /// PGs whose interval is old enough to serve, with enough members, or with enough possible
+    /// members: OSDs that are up and were members when the PG last served, out or not.
     fn groups_that_can_serve(&self) -> Vec<PgId> {
         let Some(map) = self.ledger.map() else {
             return Vec::new();
@@ -118,7 +117,7 @@ impl World {
         pool.is_some_and(|(id, _)| id == pg.pool)
     }
 
-    /// Looks at what clients gave up on since `ended`: nothing may hang when there are no faults.
+    /// Checks the operations abandoned since `ended`: nothing may hang without faults.
     pub(crate) fn must_have_answered(&self, ended: usize, hung: usize) {
         if self.must_answer_from == u64::MAX {
             return;
@@ -139,8 +138,8 @@ impl World {
             if self.work.is_forgetful() && self.work.refused.contains(&place) {
                 continue;
             }
-            // What found no room comes again when its client repeats it, which takes a second and a
-            // half each time.
+            // A write that found no space is retried by its client, which takes a second and a half
+            // each time.
             let waited = self.now() >= record.invoke_ns + SETTLE_NS;
             let late = record.unknown && record.invoke_ns >= self.must_answer_from && waited;
             let Some(key) = record.key.parse().ok().filter(|_| late) else {
@@ -157,8 +156,8 @@ impl World {
         }
     }
 
-    /// What clients wait for now, and have waited for as long as is right: nothing may hang when
-    /// there are no faults.
+    /// Checks operations that have been waiting for as long as is acceptable: nothing may hang
+    /// without faults.
     fn must_answer(&self) {
         let able = self.groups_that_can_serve();
         for client in &self.clients {
@@ -177,7 +176,7 @@ impl World {
         }
     }
 
-    /// Of one term there is one leader; what two of different terms say is judged by the registers'
+    /// A term has one leader; what leaders of different terms answer is judged by the registers'
     /// histories.
     fn at_most_one_leader_serves(&self) {
         let mut terms: Vec<u64> = Vec::new();
@@ -193,8 +192,7 @@ impl World {
         );
     }
 
-    /// Every group has all its copies, in their places; every monitor that runs knows the newest
-    /// map.
+    /// Every PG has all its replicas where they belong; every running monitor has the newest map.
     pub(crate) fn is_clean(&self) -> bool {
         let Some(map) = self.ledger.map() else {
             return false;
@@ -213,8 +211,8 @@ impl World {
             })
     }
 
-    /// As many as its pool wants. The one of the programs may want fewer than the plan: it is as
-    /// wide as the cluster was when it was made.
+    /// As many replicas as the pool wants. The programs' pool may want fewer than the plan: it has
+    /// as many replicas as the cluster had OSDs when it was created.
     fn has_copies(map: &nacre_wire::ClusterMap, pg: PgId, members: usize) -> bool {
         map.pools
             .get(&pg.pool)
@@ -223,7 +221,8 @@ impl World {
 
     fn pg_is_clean(&self, osd: OsdId, pg: PgId, since: Epoch) -> bool {
         let role = self.processes[&Entity::Osd(osd)].osd();
-        // Who has not heard of a removed snapshot does not know that there is something to trim.
+        // An OSD that has not heard of a removed snapshot does not know that there is something to
+        // trim.
         let snaps =
             |map: &nacre_wire::ClusterMap| map.pools.get(&pg.pool).map(|pool| pool.snaps.clone());
         let knows = role.and_then(|role| snaps(role.map()?)) == self.ledger.map().and_then(snaps);
@@ -242,8 +241,8 @@ impl World {
         }) && whole
     }
 
-    /// Whether every group that this OSD may have a copy of has a complete one elsewhere, with all
-    /// that is logged.
+    /// Whether every PG that this OSD may have a replica of has a complete replica elsewhere, with
+    /// everything that is logged.
     pub(crate) fn others_are_complete(&self, but: OsdId) -> bool {
         let Some(map) = self.ledger.map() else {
             return false;
@@ -271,8 +270,8 @@ impl World {
         })
     }
 
-    /// Whether a member knows of copies of its own that have lost data. Its primary hears of it a
-    /// moment later.
+    /// Whether a member knows of replicas of its own that have lost data. Its primary learns of it
+    /// a moment later.
     fn has_lost_parts(&self, osd: OsdId, pg: PgId) -> bool {
         let group = self.processes[&Entity::Osd(osd)]
             .osd()
@@ -280,7 +279,7 @@ impl World {
         group.is_some_and(|group| !group.local.lost.is_empty())
     }
 
-    /// Groups that lack copies, and who has them.
+    /// PGs that lack replicas, and the OSDs that have them.
     pub(crate) fn unclean_groups(&self) -> Vec<(PgId, Vec<OsdId>)> {
         let Some(map) = self.ledger.map() else {
             return Vec::new();
@@ -298,7 +297,7 @@ impl World {
             .collect()
     }
 
-    /// What an OSD that runs knows of its copies of a group that have lost data.
+    /// Replicas that a running OSD knows to have lost data in a PG.
     pub(crate) fn lost_of(&self, osd: OsdId, pg: PgId) -> Vec<(ObjectId, Version)> {
         let group = self.group(osd, pg);
         group.map_or_else(Vec::new, |group| {
@@ -311,7 +310,8 @@ impl World {
         })
     }
 
-    /// Notes what OSDs say has rotted: at the end they may have forgotten it, with the copy.
+    /// Records what OSDs report as corrupt: at the end they may have forgotten it together with the
+    /// replica.
     pub(crate) fn note_rot(&mut self) {
         let rotten = self
             .processes
@@ -327,7 +327,7 @@ impl World {
         self.rotted.extend(new);
     }
 
-    /// What an OSD that runs misses of a group, and at which version it needs that.
+    /// The objects that a running OSD lacks of a PG, and the versions that it needs.
     pub(crate) fn missed_by(&self, osd: OsdId, pg: PgId) -> BTreeMap<ObjectId, Version> {
         let missing = self
             .group(osd, pg)
@@ -338,7 +338,7 @@ impl World {
             .collect()
     }
 
-    /// The version of an object that an OSD that runs misses.
+    /// The version of an object that a running OSD lacks.
     pub(crate) fn needs_of(&self, osd: OsdId, pg: PgId, object: &ObjectId) -> Option<Version> {
         self.group(osd, pg)?
             .local
@@ -347,7 +347,7 @@ impl World {
             .map(|missing| missing.need)
     }
 
-    /// What is not well, for people.
+    /// A human-readable list of what is not healthy.
     pub(crate) fn unclean(&self) -> String {
         let mut lines = String::new();
         for (who, process) in &self.processes {
@@ -444,7 +444,7 @@ impl World {
                     group.interval.since
                 )
             });
-            // Of all, not only of members: who is being filled may have what they miss.
+            // All OSDs, not only members: one that is being filled may have what members lack.
             for osd in &self.osds() {
                 let role = self.processes[&Entity::Osd(*osd)].osd();
                 let Some(group) = role.and_then(|role| role.pgs().find(|group| group.id() == *pg))

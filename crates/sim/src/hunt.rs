@@ -1,7 +1,7 @@
-//! Planted bugs against seeds: each bug must make one fail (`./x mutants`).
+//! Tries planted bugs with seeds: each bug must make one seed fail (`./x mutants`).
 //!
 //! ```text
-//!  bug ─▶ switched on ─▶ seed, seed, … ─▶ one fails: caught
+//!  bug ─▶ switched on ─▶ seed, seed, … ─▶ one fails: detected
 //!                                     └─▶ none does: SURVIVED, which `./x mutants` looks for
 //! ```
 
@@ -9,20 +9,20 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-/// Which bugs are tried, on which seeds.
+/// Which bugs are tried, with which seeds.
 #[derive(Clone, Debug)]
 pub struct Hunt {
-    /// Each N-th of them, from the K-th: for so many processes.
+    /// Only every N-th bug, starting with the K-th, to split the work over N processes.
     pub part: Option<(usize, usize)>,
-    /// Only the one of that name.
+    /// Only the bug of that name.
     pub only: Option<String>,
-    /// In this order.
+    /// The seeds, in order.
     pub seeds: Range<u64>,
 }
 
 impl Hunt {
-    /// Switches one bug after the other on, and runs seeds with each until one fails. Succeeds if
-    /// all were caught, and there were some.
+    /// Switches on one bug after the other, and runs seeds with each until one fails. Succeeds if
+    /// all were detected, and there was at least one.
     pub fn run<B>(
         &self,
         bugs: impl IntoIterator<Item = (String, B)>,
@@ -83,12 +83,12 @@ impl Hunt {
     }
 }
 
-/// What a run that panics says, as an error.
+/// Runs `run`, turning a panic into an error.
 ///
 /// # Errors
-/// That.
+/// The panic's message.
 pub fn attempt<T>(run: impl FnOnce() -> T) -> Result<T, String> {
-    // What it had in hand is gone with it.
+    // Its state is dropped with it.
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))

@@ -1,11 +1,11 @@
-//! What was ever committed, written down beside the cluster: maps and activations.
+//! A record, outside the cluster, of everything that was ever committed: maps and activations.
 //!
-//! Invariants, checked at every epoch that anybody shows:
-//! 1. never two different maps of one epoch, whoever shows them, in whatever life;
-//! 2. the deltas make the maps: applied here, one after the other, they give the same digests;
+//! Invariants, checked at every epoch that any daemon shows:
+//! 1. there are never two different maps of one epoch, in any daemon or incarnation;
+//! 2. the deltas give the maps: applied here in order, they give the same digests;
 //! 3. an interval is activated once; a second activation of it only adds members;
-//! 4. of two successive activations of a group, the later has a member of the earlier: somebody who
-//!    knows every answered write.
+//! 4. of two successive activations of a PG, the later one has a member of the earlier one, which
+//!    knows every acknowledged write.
 
 use nacre_mon::Mon;
 use nacre_types::{Entity, Epoch, Name, PgId};
@@ -19,27 +19,27 @@ pub struct Ledger {
     digests: BTreeMap<Epoch, Digest>,
     newest: Option<ClusterMap>,
     activations: BTreeMap<PgId, Activation>,
-    /// Those that nobody has taken yet.
+    /// Activations not taken yet.
     fresh: Vec<(PgId, Activation)>,
     /// When each epoch was first seen.
     seen: BTreeMap<Epoch, u64>,
-    /// Who is fenced, by epochs that changed it; those that nobody has taken yet.
+    /// Fences by the epochs that changed them; those not taken yet.
     fences: Vec<(Epoch, Fences)>,
-    /// Activations of each class, in their order: number and source.
+    /// Activations of each class, in order: number and source.
     classes: BTreeMap<Name, Vec<(u64, SourceDigest)>>,
-    /// A monitor has ended by itself: what it told of its last map others will show.
+    /// A monitor has ended by itself: other monitors will show the last map that it reported.
     ended: bool,
-    /// Maps that somebody has and no monitor has shown yet.
+    /// Maps that a daemon has and no monitor has shown yet.
     claimed: BTreeMap<Epoch, Digest>,
 }
 
 impl Ledger {
-    /// The newest committed map that any monitor has shown.
+    /// The newest committed map shown by any monitor.
     #[must_use]
     pub const fn map(&self) -> Option<&ClusterMap> {
         self.newest.as_ref()
     }
-    /// Its epoch.
+    /// The epoch of that map.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.newest.as_ref().map_or(Epoch::NONE, |map| map.epoch)
@@ -51,30 +51,29 @@ impl Ledger {
         self.seen.get(&epoch).copied()
     }
 
-    /// Activations that were committed since the last call.
+    /// Activations committed since the last call.
     pub fn take_activations(&mut self) -> Vec<(PgId, Activation)> {
         std::mem::take(&mut self.fresh)
     }
 
-    /// Changes of who is fenced that were committed since the last call.
+    /// Changes of fences committed since the last call.
     pub fn take_fences(&mut self) -> Vec<(Epoch, Fences)> {
         std::mem::take(&mut self.fences)
     }
 
-    /// Each activation of a class that was ever committed, in order: its number, and which source
-    /// it was.
+    /// Each activation of a class that was ever committed, in order: its number and its source.
     #[must_use]
     pub fn activations_of(&self, class: &Name) -> &[(u64, SourceDigest)] {
         self.classes.get(class).map_or(&[], Vec::as_slice)
     }
 
-    /// A monitor has ended in the midst of a turn (it was removed, or its disk failed), and does
-    /// not show any more what it has told in that turn.
+    /// A monitor has ended in the middle of a turn (it was removed, or its disk failed), and no
+    /// longer shows what it reported in that turn.
     pub fn one_has_ended(&mut self) {
         self.ended = true;
     }
 
-    /// Every map that anybody had was committed.
+    /// Every map that any daemon had was committed.
     ///
     /// # Panics
     /// When one was not.
@@ -86,7 +85,7 @@ impl Ledger {
         );
     }
 
-    /// Somebody shows a map.
+    /// A daemon or client shows a map.
     pub fn see(&mut self, who: Entity, map: &ClusterMap) {
         if self.ended && map.epoch > self.epoch() {
             let claimed = *self.claimed.entry(map.epoch).or_insert(map.digest);
@@ -227,9 +226,9 @@ mod tests {
         }
     }
 
-    /// A leader heard of a majority for a map, told a client, and in the same turn learned that its
-    /// own disk had failed (seed 1894): no monitor had shown the map yet, and the client was taken
-    /// for a liar.
+    /// A leader got a majority for a map, reported it to a client, and in the same turn learned
+    /// that its own disk had failed (seed 1894): no monitor had shown the map yet, and the client
+    /// was considered wrong.
     #[test]
     fn what_a_monitor_told_as_it_ended_others_have_to_show() {
         let told = || {

@@ -8,22 +8,23 @@
 //!  World ─ one queue of events in virtual time ─▶ the real `mon`, `osd` and `client` roles on RAM stores or the real store
 //!            │
 //!            ▼
-//!  all faults end ─▶ everything must become clean ─▶ copies identical · stores sound · every register's history linearizable
+//!  all faults end ─▶ everything must become clean ─▶ replicas identical · stores intact · every register's history linearizable
 //! ```
-//! * [`rng`]: the only source of chance; [`plan`]: what a seed means;
-//! * [`world`]: events and what follows from them; [`schedule`], [`network`], [`sessions`],
-//!   [`clock`], [`disk`], [`process`]: its parts;
-//! * `faults`: what goes wrong; `survey`: members compared with primaries all the while; `health`:
-//!   invariants, and when all is well; [`ledger`]: every map that was ever committed;
-//! * [`workload`]: clients that read, write, delete, compare and set, and write down what they saw;
+//! * [`rng`]: the only source of randomness; [`plan`]: what a seed means;
+//! * [`world`]: events and their consequences; [`schedule`], [`network`], [`sessions`], [`clock`],
+//!   [`disk`], [`process`]: its parts;
+//! * `faults`: fault injection; `survey`: members compared with primaries all the time; `health`:
+//!   invariants, and the conditions of a healthy cluster; [`ledger`]: every map that was ever
+//!   committed;
+//! * [`workload`]: clients that read, write, delete, compare and set, and record what they saw;
 //!   [`claims`]: the same for watches, notifies and locks; [`programs`]: for calls of methods;
-//!   [`propagation`]: how soon new versions are live; [`snapshots`]: for snapshots, rollback,
+//!   [`propagation`]: how soon new versions are active; [`snapshots`]: for snapshots, rollback,
 //!   appends and copies; [`spanning`]: for writes of several objects under locks; [`streams`]: for
-//!   many operations in flight on one object, and for listings; [`early`]: for what was answered
-//!   before it was durable; [`fencing`]: for clients that are fenced; [`filling`]: for devices that
-//!   are full; [`operator`]: the same with commands;
-//! * [`verdict`]: what must be true at the end; [`shrink`]: how little of a plan still fails;
-//!   [`hunt`]: whether planted bugs make seeds fail.
+//!   many operations in flight on one object, and for listings; [`early`]: for early answers,
+//!   before durability; [`fencing`]: for clients that are fenced; [`filling`]: for devices that are
+//!   full; [`operator`]: the same with commands;
+//! * [`verdict`]: what must be true at the end; [`shrink`]: the smallest part of a plan that still
+//!   fails; [`hunt`]: whether planted bugs make seeds fail.
 //!
 //! Same seed, same bytes: [`Report::digest`] covers every event; a test runs a seed in two
 //! processes.

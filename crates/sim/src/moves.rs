@@ -1,10 +1,10 @@
-//! Monitors that are removed and let in again under their number, with a new store, while
-//! everything else goes on.
+//! Monitors that are removed and added again under the same id, with a new store, while everything
+//! else continues.
 //!
 //! ```text
-//!  mon rm ─▶ the map does not have it any more ─▶ it ends, if it has not yet; its store is gone ─▶ mon add ─▶ the map has it ─▶ a new store starts, and joins
+//!  mon rm ─▶ the map no longer has it ─▶ it ends, if it has not yet; its store is gone ─▶ mon add ─▶ the map has it ─▶ a new store starts, and joins
 //! ```
-//! An order that is late may remove it again: whoever is missing in the map is let in again.
+//! A late order may remove it again: a monitor missing from the map is added again.
 
 use crate::plan::MS;
 use crate::world::{CLUSTER, Event, World};
@@ -13,7 +13,7 @@ use nacre_types::{Entity, MonId};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// Monitors that are moved in one run, at most, but for those that come back from a late order.
+/// Most monitors moved in one run, not counting those that come back from a late order.
 const MOVES_MAX: u32 = 4;
 
 #[derive(Clone, Copy, Debug)]
@@ -26,14 +26,14 @@ enum Step {
 #[derive(Debug, Default)]
 pub struct Moves {
     now: Option<(MonId, Step)>,
-    /// The stores of those that came back.
+    /// The stores of monitors that came back.
     stores: BTreeMap<MonId, u64>,
     /// How many came back, or are about to.
     pub count: u32,
 }
 
 impl World {
-    /// Whether nobody comes or goes, and everybody is there.
+    /// Whether no move is in progress and every monitor is in the map.
     pub(crate) fn is_every_monitor_in(&self) -> bool {
         self.moves.now.is_none() && self.missing_monitor().is_none()
     }
@@ -45,7 +45,7 @@ impl World {
             .find(|mon| !map.mons.contains_key(mon))
     }
 
-    /// A monitor is to go and come back.
+    /// Begins to remove and re-add a monitor.
     pub(crate) fn move_monitor(&mut self, mon: Entity) {
         let Entity::Mon(id) = mon else { return };
         if self.plan.mons < 3 || self.moves.now.is_some() || self.moves.count >= MOVES_MAX {
@@ -84,7 +84,7 @@ impl World {
                     &json!({"command": "mon add", "id": mon.0, "address": address, "store": store}),
                 );
             }
-            // An order that was late let its former store in.
+            // A late order admitted its former store.
             (Some(store), Step::Coming) if store != made => {
                 self.moves.now = Some((mon, Step::Leaving))
             }
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// It ends, and has a store that knows nothing.
+    /// It ends and gets an empty store.
     fn empty_monitor(&mut self, mon: MonId, store: u64) {
         let who = Entity::Mon(mon);
         self.crash(who);

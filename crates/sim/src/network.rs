@@ -1,22 +1,22 @@
 //! Which messages arrive, and when.
 //!
-//! Between daemons of one kind messages are delayed, lost, doubled and overtake each other; on the
-//! connection of a client, or of an OSD with its monitor, they are delayed, lost and doubled, and
-//! overtake nothing. Between a client and an OSD nothing arrives any more after a loss, until the
-//! client has noticed that the connection is gone: as TCP has it, what arrives is the beginning of
-//! what was sent. Across a cut nothing arrives; through a narrow path only what is short (a path
-//! whose largest packet somebody has set too small loses every long message, and no short one).
+//! Between daemons of one kind messages are delayed, lost, duplicated and reordered. On the
+//! connection of a client, or of an OSD with its monitor, they are delayed, lost and duplicated,
+//! but not reordered. Between a client and an OSD nothing arrives after a loss until the client has
+//! noticed that the connection is gone: as with TCP, a prefix of what was sent arrives. Across a
+//! cut nothing arrives; through a narrow path only short messages do (a path with too small a
+//! maximum packet size loses every long message and no short one).
 
 use crate::plan::{MS, SECOND};
 use crate::rng::Rng;
 use nacre_types::Entity;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The longest message, in bytes, that a narrow path lets through: an acknowledgement is shorter, a
-/// map's change is longer.
+/// The longest message, in bytes, that passes a narrow path: acknowledgements are shorter, map
+/// changes are longer.
 const SHORT: usize = 60;
 
-/// Names a cut or narrow path, to end it.
+/// Identifies a cut or narrow path, to end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CutId(u64);
 
@@ -26,30 +26,30 @@ pub struct Network {
     cuts: BTreeMap<CutId, BTreeSet<(Entity, Entity)>>,
     narrow: BTreeMap<CutId, BTreeSet<(Entity, Entity)>>,
     next_cut: u64,
-    /// Clients and OSDs whose connections have lost something.
+    /// Clients and OSDs whose connection has lost something.
     lost: BTreeSet<(Entity, Entity)>,
     /// When the last message of a pair arrives.
     fifo: BTreeMap<(Entity, Entity), u64>,
-    /// How often requests of clients come twice.
+    /// How often clients' requests are duplicated.
     requests: Doubled,
 }
 
-/// How often messages come twice.
+/// How often messages are duplicated.
 #[derive(Clone, Copy, Debug)]
 pub struct Doubled {
-    /// One in so many does.
+    /// One in this many is.
     pub one_in: u64,
-    /// The copy comes so much later, in nanoseconds, at most.
+    /// The duplicate's maximum delay, in nanoseconds.
     pub within: u64,
 }
 
 impl Doubled {
-    /// Where nothing else is said.
+    /// The default.
     pub const SOME: Self = Self {
         one_in: 100,
         within: 3 * SECOND,
     };
-    /// Every other one, and its copy mostly before its client has sent anything else.
+    /// Every second message, with the duplicate usually before its client's next message.
     pub const MANY: Self = Self {
         one_in: 2,
         within: 150 * MS,
@@ -63,7 +63,7 @@ impl Default for Network {
 }
 
 impl Network {
-    /// Clients' requests come twice as often as that.
+    /// Sets how often clients' requests are duplicated.
     #[must_use]
     pub const fn new(requests: Doubled) -> Self {
         Self {
@@ -75,18 +75,18 @@ impl Network {
             requests,
         }
     }
-    /// Whether what the first says does not reach the second.
+    /// Whether messages from the first to the second are cut off.
     #[must_use]
     pub fn is_cut(&self, from: Entity, to: Entity) -> bool {
         self.cuts.values().any(|cut| cut.contains(&(from, to)))
     }
-    /// Whether two do not hear each other, in one direction at least.
+    /// Whether two do not hear each other, in at least one direction.
     #[must_use]
     pub fn is_broken(&self, a: Entity, b: Entity) -> bool {
         self.is_cut(a, b) || self.is_cut(b, a)
     }
 
-    /// From now on the first of each pair does not reach the second.
+    /// From now on the first of each pair cannot reach the second.
     pub fn cut(&mut self, pairs: BTreeSet<(Entity, Entity)>) -> CutId {
         let id = CutId(self.next_cut);
         self.next_cut += 1;
@@ -100,27 +100,28 @@ impl Network {
         self.narrow.insert(id, pairs);
         id
     }
-    /// A cut or narrow path ends.
+    /// Ends a cut or narrow path.
     pub fn heal(&mut self, cut: CutId) {
         self.cuts.remove(&cut);
         self.narrow.remove(&cut);
     }
-    /// All of them end.
+    /// Ends all of them.
     pub fn heal_all(&mut self) {
         self.cuts.clear();
         self.narrow.clear();
     }
 
-    /// The connection of a client with an OSD loses something. Whether it is the first loss.
+    /// The connection of a client with an OSD loses something. Returns whether it is the first
+    /// loss.
     pub fn lose(&mut self, client: Entity, osd: Entity) -> bool {
         self.lost.insert((client, osd))
     }
-    /// They have a new one.
+    /// They have a new connection.
     pub fn connect(&mut self, client: Entity, osd: Entity) {
         self.lost.remove(&(client, osd));
     }
 
-    /// When a message of so many bytes sent now arrives: not at all, once or twice.
+    /// When a message of this length sent now arrives: never, once or twice.
     pub fn route(
         &mut self,
         rng: &mut Rng,
@@ -162,8 +163,7 @@ impl Network {
         (Some(at), again)
     }
 
-    /// Everybody of one side no longer reaches anybody of the other; nor the other way round, if
-    /// `both`.
+    /// All pairs from one side to the other; with `both`, also in the other direction.
     #[must_use]
     pub fn between(left: &[Entity], right: &[Entity], both: bool) -> BTreeSet<(Entity, Entity)> {
         let pairs = left.iter().flat_map(|a| right.iter().map(|b| (*a, *b)));

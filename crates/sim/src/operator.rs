@@ -1,11 +1,11 @@
-//! People at the cluster's commands.
+//! Operators who enter commands.
 //!
-//! * [`Operator`] wants some things to be true (a pool, everybody in) and asks whenever they are
-//!   not: an order given long before may arrive late. What faults need it orders once, without
-//!   looking back.
-//! * [`Registrar`] treats one option of the configuration database as a register and writes down
-//!   what it saw: the same judge as for objects then says whether what a command was answered is
-//!   ever lost, and whether reads see every earlier answer.
+//! * [`Operator`] has conditions to bring about (a pool exists, all OSDs are in) and repeats the
+//!   command while a condition is not met: an earlier order may arrive late. Commands that faults
+//!   need are sent once, without a check.
+//! * [`Registrar`] treats one option of the configuration database as a register and records what
+//!   it saw: the same judge as for objects then decides whether an acknowledged command is ever
+//!   lost, and whether reads see every earlier answer.
 
 use crate::plan::MS;
 use crate::rng::Rng;
@@ -16,17 +16,16 @@ use nacre_wire::ClusterMap;
 use nacre_wire::msg::monitor::{Command, CommandReply};
 use serde_json::{Value, json};
 
-/// The option used as a register: it only matters when a pool is created without a number of
-/// groups.
+/// The option used as a register: it only matters when a pool is created without a number of PGs.
 const OPTION: &str = "mon.pg_per_osd_target";
 /// The register's name in histories.
 const KEY: &str = "option";
 
 /// A condition that the operator brings about.
 pub struct Wish {
-    /// Asked while it is not met.
+    /// The command, sent while the condition is not met.
     pub request: Value,
-    /// Whether it is.
+    /// Whether it is met.
     pub met: Box<dyn Fn(&ClusterMap) -> bool>,
 }
 
@@ -38,26 +37,26 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Who gives these orders.
+    /// The entity that gives these orders.
     pub const WHO: Entity = Entity::Client(ClientId(1));
 
-    /// One more wish; earlier ones come first.
+    /// Adds a condition; earlier ones take precedence.
     pub fn wish(&mut self, request: Value, met: impl Fn(&ClusterMap) -> bool + 'static) {
         self.wishes.push(Wish {
             request,
             met: Box::new(met),
         });
     }
-    /// A wish that is none any more.
+    /// Removes a condition.
     pub fn recant(&mut self, request: &Value) {
         self.wishes.retain(|wish| wish.request != *request);
     }
-    /// Whether all is as it should be.
+    /// Whether all conditions are met.
     #[must_use]
     pub fn is_content(&self, map: &ClusterMap) -> bool {
         self.wishes.iter().all(|wish| (wish.met)(map))
     }
-    /// What is not, for people.
+    /// The unmet conditions, human-readable.
     #[must_use]
     pub fn unmet(&self, map: &ClusterMap) -> Vec<String> {
         self.wishes
@@ -66,7 +65,7 @@ impl Operator {
             .map(|wish| wish.request.to_string())
             .collect()
     }
-    /// A command.
+    /// Makes a command.
     pub fn order(&mut self, request: &Value) -> Command {
         self.token += 1;
         Command {
@@ -74,7 +73,7 @@ impl Operator {
             request: request.to_string(),
         }
     }
-    /// What to ask for now.
+    /// The next command.
     pub fn next(&mut self, map: Option<&ClusterMap>) -> Option<Command> {
         let unmet = |wish: &&Wish| map.is_none_or(|map| !(wish.met)(map));
         let request = self.wishes.iter().find(unmet)?.request.clone();
@@ -85,17 +84,17 @@ impl Operator {
 /// See the module head.
 pub struct Registrar {
     id: ClientId,
-    /// In histories: another one after each operation whose end is unknown.
+    /// Name in histories: a new one after each operation whose outcome is unknown.
     name: u64,
     token: u64,
     current: Option<(u64, Record, u64)>,
     next_at: u64,
-    /// No new operations.
+    /// Whether to start no new operations.
     pub finished: bool,
 }
 
 impl Registrar {
-    /// The first, second, … of them. Names in histories begin at 1,000,000 times that.
+    /// The registrar with this index. Names in histories begin at 1,000,000 times that.
     #[must_use]
     pub const fn new(index: u64) -> Self {
         let name = (index + 1) * 1_000_000;
@@ -108,17 +107,17 @@ impl Registrar {
             finished: false,
         }
     }
-    /// Who it is.
+    /// Its identity.
     #[must_use]
     pub const fn entity(&self) -> Entity {
         Entity::Client(self.id)
     }
-    /// Whether an answer is awaited.
+    /// Whether an answer is pending.
     #[must_use]
     pub const fn is_busy(&self) -> bool {
         self.current.is_some()
     }
-    /// When it has something to do next.
+    /// When it next has something to do.
     #[must_use]
     pub fn next_at(&self) -> u64 {
         match &self.current {
@@ -128,8 +127,8 @@ impl Registrar {
         }
     }
 
-    /// Gives up, or asks something new: `value` is what it would write. Whether it took the value,
-    /// and the command.
+    /// Gives up, or begins something new: `value` is what it would write. Returns whether it used
+    /// the value, and the command.
     pub fn advance(
         &mut self,
         now: u64,
@@ -194,7 +193,7 @@ impl Registrar {
         self.name += 1;
     }
 
-    /// An answer.
+    /// Handles an answer.
     pub fn on_reply(
         &mut self,
         now: u64,
@@ -209,8 +208,8 @@ impl Registrar {
         self.next_at = now + rng.between(10 * MS, 500 * MS);
         record.return_ns = Some(now);
         match &reply.error {
-            // A read that failed tells nothing; a write that failed may have happened, as its
-            // answer says.
+            // A failed read proves nothing; a failed write may have been executed, as its answer
+            // says.
             Some(_) if record.op == Kind::Read => record.fail = true,
             Some(_) => {
                 (record.return_ns, record.unknown) = (None, true);

@@ -1,18 +1,18 @@
-//! What a seed means: the cluster, its load and its faults, before anything happens.
+//! The meaning of a seed: the cluster, its load and its faults, before the run.
 
 use crate::rng::Rng;
 
-/// Nanoseconds of a millisecond.
+/// Nanoseconds per millisecond.
 pub const MS: u64 = 1_000_000;
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 pub const SECOND: u64 = 1_000 * MS;
 
-/// What daemons keep their data in.
+/// The kind of store that daemons use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disks {
-    /// The RAM store: a crash keeps a prefix of what was not committed.
+    /// The RAM store: a crash keeps a prefix of the uncommitted transactions.
     Ram,
-    /// The real store on a test device: a crash keeps any part of what was not flushed, torn by
+    /// The real store on a test device: a crash keeps any part of the unflushed data, torn at
     /// sectors.
     Real,
 }
@@ -20,118 +20,118 @@ pub enum Disks {
 /// See the module head.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// For everything that happens.
+    /// The seed of all random decisions.
     pub seed: u64,
-    /// How many monitors.
+    /// Number of monitors.
     pub mons: u32,
-    /// How many OSDs.
+    /// Number of OSDs.
     pub osds: u32,
-    /// What they store on.
+    /// The kind of their stores.
     pub disks: Disks,
-    /// Copies.
+    /// Number of replicas.
     pub size: u8,
-    /// Copies needed.
+    /// Replicas needed to serve.
     pub min_size: u8,
-    /// Groups at the beginning.
+    /// Initial number of PGs.
     pub pg_num: u32,
-    /// Registers.
+    /// Number of registers.
     pub keys: u64,
-    /// Clients.
+    /// Number of clients.
     pub clients: u64,
-    /// How long faults last.
+    /// How long faults continue.
     pub faults_ns: u64,
     /// Mean time between faults.
     pub fault_every_ns: u64,
-    /// Few faults, aimed at what protects reads and acknowledgements, on a cluster that is well in
-    /// between.
+    /// Few, targeted faults, aimed at what protects reads and acknowledgements, on a cluster that
+    /// is healthy in between.
     pub aimed: bool,
-    /// Messages are lost, doubled, reordered and late.
+    /// Messages are lost, duplicated, reordered and delayed.
     pub bad_network: bool,
-    /// What reaches an OSD within so many nanoseconds may be one turn of it; 0: each input is a
+    /// Inputs that reach an OSD within this many nanoseconds may share a turn; 0: each input is a
     /// turn.
     pub gather_ns: u64,
-    /// Log entries kept when clean, and at most.
+    /// Log entries kept when clean, and the maximum.
     pub log: (usize, usize),
-    /// How often groups may split.
+    /// How often PGs may split.
     pub splits: u32,
-    /// They split while a member is being backfilled.
+    /// Whether they split while a member is being backfilled.
     pub split_filling: bool,
     /// How long an OSD may be silent, in milliseconds.
     pub grace_ms: u64,
-    /// How long an OSD may be down before its data goes elsewhere, in seconds.
+    /// How long an OSD may be down before its data moves elsewhere, in seconds.
     pub down_out_s: u64,
     /// Entries of the monitors' log between snapshots.
     pub compact_entries: u64,
-    /// Bytes up to which the real store writes in place through its log.
+    /// Writes in place of up to this many bytes go through the real store's log.
     pub deferred_write_max: usize,
-    /// Bytes that the real store takes before it is busy, and what comes then has to wait in
+    /// Bytes that the real store accepts before it is busy; further transactions then wait in
     /// order.
     pub queue_bytes_max: usize,
-    /// Bytes that every store says it has, whatever its disk has: of little, few updates may be
-    /// under way at one time.
+    /// Capacity reported by every store, independent of its disk: with a small one, few updates may
+    /// be in flight at a time.
     pub capacity: u64,
     /// OSDs' devices are really small, and clients fill them.
     pub small_disks: bool,
-    /// OSDs go away for a while and find their devices full, by somebody else, when they come
-    /// back.
+    /// OSDs are absent for a while and find their devices full when they come back, filled by
+    /// something else.
     pub returns_full: bool,
-    /// Two OSDs no longer hear each other, or only one of them the other. Others hear both.
+    /// Two OSDs no longer hear each other, or only in one direction. Other OSDs hear both.
     pub pairs: bool,
-    /// Operators set flags of the cluster, and forget them for a while.
+    /// Operators set cluster flags and forget them for a while.
     pub flags: bool,
-    /// Disks hang, until their OSDs are marked down, or longer, until these end.
+    /// Disks hang until their OSDs are marked down, or longer, until the OSDs end.
     pub hangs: bool,
-    /// Blocks of one OSD's disk may rot or become unreadable: of the first one's. With two damaged
-    /// copies there would be nothing to heal from.
+    /// Blocks of the first OSD's disk may become corrupt or unreadable. Only one disk, because with
+    /// two damaged replicas there would be nothing to repair from.
     pub rot: bool,
-    /// Pages of the index of one OSD's store may rot while it is at work: of the first one's.
+    /// Index pages of the first OSD's store may become corrupt while it is running.
     pub index_rot: bool,
-    /// How often OSDs send beacons, and after how long without one they are down, in milliseconds:
-    /// often so short that faults alone do it.
+    /// The interval of OSDs' beacons, and how long without one until they are down, in
+    /// milliseconds: often so short that faults alone mark them down.
     pub beacons_ms: (u64, u64),
-    /// Clients watch, notify and lock beside their registers.
+    /// Clients watch, notify and lock in addition to registers.
     pub claims: bool,
-    /// Whether clients call methods of a class, too.
+    /// Whether clients call methods of a class.
     pub programs: bool,
     /// Whether clients call random classes.
     pub randoms: bool,
     /// Whether clients use classes of the library.
     pub library: bool,
-    /// Whether clients write several objects as one, under locks.
+    /// Whether clients write several objects atomically, under locks.
     pub spans: bool,
-    /// Snapshots of the pool come and go, and clients read at them, roll back and copy.
+    /// Snapshots of the pool are created and removed, and clients read them, roll back and copy.
     pub snaps: bool,
-    /// Operations that a client keeps in flight on one object; 0: none does.
+    /// Operations that a client keeps in flight on one object; 0: none.
     pub depth: usize,
-    /// Operations that a client has in flight at most.
+    /// Most operations that a client has in flight.
     pub client_ops: usize,
-    /// Registers take one of a few values, again and again: a guard that failed may hold later.
+    /// Registers take a few recurring values: a guard that failed may hold later.
     pub recur: bool,
-    /// Clients collide: many of them on one or two registers of recurring values, most of their
-    /// guards fail, and every other of their requests comes once more, while they wait with the
-    /// next.
+    /// Clients collide: many of them use one or two registers with recurring values, most of their
+    /// guards fail, and every second request is duplicated while the client already waits for the
+    /// next one.
     pub contend: bool,
-    /// Groups lose power between early answers and durability, but for one member or not, and the
-    /// writers are away for a while.
+    /// PGs lose power between early answers and durability, possibly all but one member, and the
+    /// writers are cut off for a while.
     pub early: bool,
-    /// One more client is fenced, goes on, and comes again as a new instance, again and again.
+    /// An additional client is repeatedly fenced, goes on, and restarts as a new instance.
     pub fences: bool,
-    /// Its fences are lifted, and the instances that they shut out go on.
+    /// Its fences are lifted, and the fenced instances continue.
     pub lifts: bool,
-    /// Disks are lost for good, and replaced under the same id or another.
+    /// Disks are lost permanently, and replaced under the same id or another.
     pub replace: bool,
-    /// Monitors are removed and let in again with new stores.
+    /// Monitors are removed and added again with new stores.
     pub moves: bool,
-    /// Kinds of faults that do not happen, a bit each ([`crate::shrink`]).
+    /// Kinds of faults that are excluded, one bit each ([`crate::shrink`]).
     pub without: u64,
-    /// Page sizes and bounds of the OSDs.
+    /// The OSDs' page sizes and bounds.
     pub pages: Pages,
-    /// Every other client ends after an operation or two, and comes again as a new instance.
+    /// Every second client ends after an operation or two, and restarts as a new instance.
     pub lives: bool,
 }
 
-/// Page sizes and bounds: so small in half of the seeds that pages end within the few objects of a
-/// simulated group, and faults fall between them.
+/// Page sizes and bounds. In half of the seeds they are so small that pages end within the few
+/// objects of a simulated PG, and faults happen between pages.
 #[derive(Clone, Copy, Debug)]
 pub struct Pages(pub nacre_osd::Limits);
 
@@ -160,12 +160,12 @@ impl Pages {
     }
 }
 
-/// What a store says it has.
+/// The capacity that a store reports.
 pub const CAPACITY: u64 = 1 << 40;
-/// What a small one says for each OSD.
+/// The capacity per OSD reported by a small store.
 const SMALL: u64 = 1 << 20;
-/// Bytes of a device that is really small. What OSDs keep back is an eighth of it, and more than
-/// their stores do.
+/// Size of a really small device in bytes. OSDs reserve an eighth of it, which is more than their
+/// stores reserve.
 const SMALL_DEVICE: u64 = 48 << 20;
 
 impl Plan {
@@ -177,7 +177,7 @@ impl Plan {
         let log = rng.between(3, 60) as usize;
         let min_size = if rng.one_in(8) { 1 } else { 2 };
         let aimed = rng.one_in(4);
-        // Detecting a failure and recovering from it takes seconds: where faults come faster, the
+        // Detecting a failure and recovering from it takes seconds: with more frequent faults the
         // cluster hardly ever serves.
         let fault_every_ms = match rng.below(3) {
             _ if aimed => rng.between(1500, 4000),
@@ -197,7 +197,7 @@ impl Plan {
             size: if rng.one_in(5) { 2 } else { 3 },
             min_size,
             pg_num: rng.between(1, 6) as u32,
-            // A third of the plans has a few hot registers and many clients: order shows there.
+            // A third of the plans has a few hot registers and many clients, to test ordering.
             keys: if rng.one_in(3) {
                 rng.between(1, 2)
             } else {
@@ -298,7 +298,7 @@ impl Plan {
         self
     }
 
-    /// See [`Self::pairs`]: four times the grace pass while the faults last, and others are few.
+    /// See [`Self::pairs`]: faults last four times the grace, and others are rare.
     #[must_use]
     pub fn parts(mut self) -> Self {
         (self.pairs, self.grace_ms) = (true, self.grace_ms.min(500));
@@ -312,7 +312,8 @@ impl Plan {
     pub fn rots(mut self) -> Self {
         (self.rot, self.replace) = (true, false);
         (self.disks, self.size, self.min_size) = (Disks::Real, 3, 2);
-        // Blocks rot only while the others have everything: they get there between the faults.
+        // Blocks become corrupt only while the other replicas have everything: they catch up
+        // between the faults.
         self.fault_every_ns = self.fault_every_ns.max(1500 * MS);
         self
     }
@@ -330,16 +331,16 @@ impl Plan {
     pub fn really_small(mut self) -> Self {
         (self.small_disks, self.disks, self.capacity) = (true, Disks::Real, CAPACITY);
         (self.rot, self.index_rot, self.replace) = (false, false, false);
-        // All of them get full, by updates that are not too large for anybody.
+        // All of them fill up, with updates that are not too large for any of them.
         self.pages.0.client_bytes = nacre_osd::Limits::default().client_bytes;
         (self.osds, self.clients) = (self.osds.min(4), self.clients.max(4));
         if self.seed.is_multiple_of(2) {
-            // Who was away is filled, not told what changed.
+            // An OSD that was absent is backfilled instead of recovered by log.
             self.log = (2, 8);
         }
         self
     }
-    /// Bytes of an OSD's device.
+    /// Size of an OSD's device in bytes.
     #[must_use]
     pub const fn device_length(&self) -> u64 {
         if self.small_disks {
@@ -364,8 +365,8 @@ impl Plan {
         self
     }
 
-    /// Groups remember a handful of clients, logs and messages are short, and every other client
-    /// lives briefly.
+    /// PGs remember only a few clients, logs and messages are short, and every second client is
+    /// short-lived.
     #[must_use]
     pub fn forgetful(mut self) -> Self {
         let mut rng = Rng::new(self.seed ^ 0x666f_7267_6574);
@@ -380,7 +381,7 @@ impl Plan {
         self
     }
 
-    /// A cluster on RAM stores, on which nothing goes wrong and nobody works.
+    /// A cluster on RAM stores, without faults and without load.
     #[must_use]
     pub fn quiet(seed: u64) -> Self {
         Self {
@@ -456,29 +457,29 @@ impl std::fmt::Display for Report {
     }
 }
 
-/// What a run did.
+/// The results of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Over every event in order.
+    /// Digest over every event in order.
     pub digest: u128,
-    /// How many events.
+    /// Number of events.
     pub events: u64,
-    /// How many operations were invoked.
+    /// Number of operations begun.
     pub operations: usize,
-    /// Of these, of unknown outcome.
+    /// Operations with unknown outcome.
     pub unknown: usize,
     /// The last epoch.
     pub epochs: u64,
-    /// How often a daemon crashed.
+    /// Number of crashes.
     pub crashes: u64,
-    /// How many disks were lost for good.
+    /// Number of disks lost permanently.
     pub disks: u32,
-    /// 1 if an object waits for an operator's word in the end, for the only copy of what was never
-    /// answered has rotted.
+    /// 1 if an object needs an operator's decision in the end, because the only replica of a
+    /// version that was never acknowledged is corrupt.
     pub reverts: u32,
-    /// How many monitors came back with a new store.
+    /// Number of monitors that came back with a new store.
     pub mons: u32,
-    /// What happened to watches and locks.
+    /// Results of watches and locks.
     pub claims: crate::claims::Counts,
     /// Calls of methods.
     pub programs: crate::programs::Counts,
@@ -488,18 +489,18 @@ pub struct Report {
     pub library: crate::programs::library::Counts,
     /// Writes of several objects.
     pub spans: crate::spanning::Counts,
-    /// What happened at snapshots.
+    /// Results of snapshots.
     pub snaps: crate::snapshots::SnapCounts,
-    /// What happened to streams.
+    /// Results of streams.
     pub streams: crate::streams::Counts,
-    /// What happened to clients that were fenced.
+    /// Results of fenced clients.
     pub fencing: crate::fencing::Counts,
-    /// Limits and rare paths of the OSDs.
+    /// The OSDs' limits and rare paths.
     pub borders: nacre_osd::borders::Borders,
-    /// Rare paths of the simulator's own.
+    /// The simulator's own rare paths.
     pub rare: crate::borders::Borders,
-    /// Virtual nanoseconds that it lasted.
+    /// Duration in virtual nanoseconds.
     pub simulated_ns: u64,
-    /// Comparisons of a member with its primary while faults went on.
+    /// Comparisons of a member with its primary during the faults.
     pub surveyed: u64,
 }

@@ -1,5 +1,4 @@
-//! A daemon under the simulator: its role, its disk, its clock, and what is wrong with it at the
-//! moment.
+//! A simulated daemon: its role, its disk, its clock, and its current faults.
 
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -10,7 +9,7 @@ use nacre_role::{Input, Output, Role};
 use nacre_types::{Epoch, Time};
 use nacre_wire::ClusterMap;
 
-/// A daemon of either kind.
+/// A daemon's role.
 pub enum Daemon {
     /// A monitor.
     Mon(Box<Mon>),
@@ -19,7 +18,7 @@ pub enum Daemon {
 }
 
 impl Daemon {
-    /// Asserts its invariants.
+    /// Asserts the role's invariants.
     pub fn check(&self) {
         match self {
             Self::Mon(mon) => mon.check(),
@@ -56,19 +55,19 @@ impl Role for Daemon {
 
 /// See the module head.
 pub struct Process {
-    /// How often it started or crashed: names its lives.
+    /// Number of starts and crashes: identifies the incarnation.
     pub life: u64,
-    /// What it does, while it runs.
+    /// The role, while it is running.
     pub role: Option<Daemon>,
-    /// Where it keeps its data.
+    /// Its disk.
     pub disk: Disk,
     /// Its clock.
     pub clock: Clock,
-    /// What its next turn will have, if it gathers.
+    /// The inputs of its next turn, if it gathers.
     pub gathered: Option<Vec<Input>>,
-    /// It stands still until then.
+    /// It is paused until then.
     pub busy_until: u64,
-    /// Its next tick is scheduled for then.
+    /// The time of its next scheduled tick.
     pub wake: u64,
     /// Its disk is slow until then.
     pub slow_until: u64,
@@ -76,18 +75,18 @@ pub struct Process {
     pub hang: Hang,
     /// Its disk counts as full until then.
     pub full_until: u64,
-    /// Its disk was broken on purpose: it may stop.
+    /// Its disk was made to fail: it may stop.
     pub broken: bool,
-    /// Its disk is gone for good, and it does not run until it has a new one.
+    /// Its disk is gone for good, and it cannot run until it gets a new one.
     pub gone: bool,
-    /// How many disks it has lost.
+    /// Number of disks it has lost.
     pub store: u64,
-    /// The newest map that was looked at.
+    /// The epoch of the newest map that was examined.
     pub seen: Epoch,
 }
 
 impl Process {
-    /// Not running yet.
+    /// A process that is not running yet.
     #[must_use]
     pub fn new(disk: Disk, clock: Clock) -> Self {
         Self {
@@ -107,7 +106,7 @@ impl Process {
             seen: Epoch::NONE,
         }
     }
-    /// The OSD, if it is one and runs.
+    /// The OSD, if it is one and is running.
     #[must_use]
     pub fn osd(&self) -> Option<&Osd> {
         match &self.role {
@@ -115,7 +114,7 @@ impl Process {
             _ => None,
         }
     }
-    /// The monitor, if it is one and runs.
+    /// The monitor, if it is one and is running.
     #[must_use]
     pub fn mon(&self) -> Option<&Mon> {
         match &self.role {
@@ -123,7 +122,7 @@ impl Process {
             _ => None,
         }
     }
-    /// A new life begins.
+    /// Begins a new incarnation.
     pub fn begin(&mut self, role: Daemon) {
         self.role = Some(role);
         self.gathered = None;

@@ -1,12 +1,12 @@
-//! How long it takes until a new version of a program is live on every OSD (Malacology, EuroSys
-//! 2017, §6.1.2, Fig. 8; MAL-E8, MAL-73).
+//! Measures how long it takes until a new version of a program is active on every OSD (Malacology,
+//! EuroSys 2017, §6.1.2, Fig. 8; MAL-E8, MAL-73).
 //!
-//! The real roles on a simulated network without faults. The model: a message takes 20 to 200 µs
-//! one way (round trip 0.04 to 0.4 ms, mean 0.22), a daemon is busy for [`SERVICE_NS`] with every
-//! input, a flush takes 0.05 to 2 ms. The latency of an update at an OSD is from the moment the
-//! first monitor has applied the commit until the OSD can run the new version: the news came
-//! through other OSDs, the source was read from its object's primary, checked and compiled. The
-//! proposal is apart, as in the paper, and reported beside it.
+//! The real roles run on a simulated network without faults. The model: a message takes 20 to 200
+//! µs one way (round trip 0.04 to 0.4 ms, mean 0.22), a daemon is busy for [`SERVICE_NS`] with
+//! every input, a flush takes 0.05 to 2 ms. The latency of an update at an OSD lasts from the
+//! moment the first monitor has applied the commit until the OSD can run the new version: the map
+//! has come through other OSDs, and the source was read from its object's primary, checked and
+//! compiled. The proposal is excluded, as in the paper, and reported separately.
 
 use crate::plan::{MS, Plan, SECOND};
 use crate::process::Daemon;
@@ -24,35 +24,35 @@ pub const SERVICE_NS: u64 = 30_000;
 const CLASS: ProgramKind = ProgramKind::Class {};
 const NAME: &str = "updated";
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Debug, Default)]
 pub struct Propagation {
     /// Nanoseconds from commit to live, one for each update and OSD, sorted.
     pub live_ns: Vec<u64>,
     /// Nanoseconds from the order to its commit, one for each update, sorted.
     pub commit_ns: Vec<u64>,
-    /// Messages of monitors to OSDs per update, from the order until all were live.
+    /// Messages from monitors to OSDs per update, from the order until all were active.
     pub mon_messages: f64,
 }
 
-/// What is measured.
+/// The parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// OSDs of the cluster.
     pub osds: u32,
     /// Monitors of the cluster.
     pub mons: u32,
-    /// Updates of one class, one after the other.
+    /// Updates of one class, one after another.
     pub updates: u64,
-    /// Milliseconds that a flush takes instead of 0.05 to 2: at least and at most.
+    /// Duration of a flush in milliseconds, minimum and maximum, instead of 0.05 to 2.
     pub flush_ms: Option<(u64, u64)>,
-    /// Milliseconds that the monitors gather changes before they propose them, instead of the
+    /// Milliseconds for which the monitors gather changes before they propose them, instead of the
     /// default.
     pub propose_interval_ms: Option<u64>,
 }
 
 impl Setup {
-    /// As the module head says.
+    /// The model of the module head.
     #[must_use]
     pub const fn of(osds: u32, mons: u32, updates: u64) -> Self {
         Self {
@@ -65,10 +65,10 @@ impl Setup {
     }
 }
 
-/// So many updates of one class on a cluster of so many OSDs and monitors.
+/// Measures this many updates of one class.
 ///
 /// # Panics
-/// When an update does not become live within minutes of virtual time.
+/// When an update does not become active within minutes of virtual time.
 #[must_use]
 pub fn measure(setup: &Setup, seed: u64) -> Propagation {
     let Setup {
@@ -147,7 +147,7 @@ pub fn measure(setup: &Setup, seed: u64) -> Propagation {
         out.commit_ns.push(commit - ordered);
         let mut live = vec![false; osds as usize];
         world.run_while(60 * SECOND, &mut |world| {
-            // Only who has just done something can have become live.
+            // Only a daemon that has just handled an event can have become active.
             let Some(Entity::Osd(osd)) = world.last else {
                 return true;
             };
@@ -159,7 +159,7 @@ pub fn measure(setup: &Setup, seed: u64) -> Propagation {
             live.iter().any(|live| !live)
         });
         messages += world.mon_to_osd - sent;
-        // The next one does not meet what is left of this one.
+        // The next update must not overlap with the rest of this one.
         let until = world.now() + world.rng.between(5 * MS, 50 * MS);
         world.run_while(SECOND, &mut |world| world.now() < until);
     }
@@ -182,7 +182,7 @@ fn is_live(world: &World, osd: u32, activation: u64) -> bool {
 }
 
 impl World {
-    /// Handles events while something holds; bounded in virtual time.
+    /// Handles events while a condition holds; bounded in virtual time.
     fn run_while(&mut self, most: u64, holds: &mut dyn FnMut(&Self) -> bool) {
         let end = self.now() + most;
         self.last = None;
@@ -206,14 +206,14 @@ impl World {
 mod tests {
     use super::*;
 
-    /// MAL-E8 and MAL-73 on a small scale, in virtual time: the whole thing is a command of its
-    /// own.
+    /// MAL-E8 and MAL-73 on a small scale, in virtual time: the full measurement is a command of
+    /// its own.
     #[test]
     fn updates_are_live_soon_and_the_monitors_hardly_notice_how_many_there_are() {
         let few = measure(&Setup::of(6, 1, 10), 1);
         let many = measure(&Setup::of(30, 1, 10), 1);
         assert_eq!((few.live_ns.len(), many.live_ns.len()), (60, 300));
-        // Two roots, and now and then somebody's session; not five times as many.
+        // Two roots, and occasionally a session; not five times as many.
         assert!(
             many.mon_messages <= few.mon_messages + 2.5,
             "{} and {}",
@@ -223,8 +223,8 @@ mod tests {
         assert!(many.live_ns[299] < 80 * MS, "{} ms", many.live_ns[299] / MS);
     }
 
-    /// MAL-17: the interval is obeyed, and it is what a commit takes long for, not the disk. The
-    /// paper's monitors on hard disks took 222 ms on average at the least.
+    /// MAL-17: the interval is observed, and it dominates the duration of a commit, not the disk.
+    /// The paper's monitors on hard disks took at least 222 ms on average.
     #[test]
     fn a_commit_takes_two_flushes_and_the_interval() {
         let disks = Setup {

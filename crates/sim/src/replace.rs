@@ -1,14 +1,14 @@
-//! Disks that are lost for good, and what an operator does then: removes the OSD, and makes a new
-//! store under the same id or under a new one.
+//! Permanently lost disks, and the operator's reaction: remove the OSD, and create a new store
+//! under the same id or a new one.
 //!
 //! ```text
 //!  dies, its disk is gone ─▶ osd rm (force) ─▶ same id: osd add ─▶ a new store starts     the cluster fills it
 //!                                           └▶ new id: a new OSD starts, the old one never again
 //! ```
-//! A disk is lost only where the promise holds that nothing is lost with it: of each group's last
-//! activation, another member has the store that it had then. So disks may be lost one after the
-//! other, also before groups have been filled, but never the last copy, and none while an object is
-//! missing anywhere.
+//! A disk is lost only where the guarantee holds that no data is lost with it: of each PG's last
+//! activation, another member still has the store that it had then. So disks may be lost one after
+//! the other, also before PGs have been backfilled, but never the last replica, and none while an
+//! object is missing anywhere.
 
 use crate::disk::{DEVICE_LENGTH, Disk};
 use crate::plan::{Disks, MS, SECOND};
@@ -20,14 +20,14 @@ use nacre_types::{Entity, Instance, OsdId};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// Disks that are lost in one run, at most.
+/// Most disks lost in one run.
 const LOST_MAX: u32 = 3;
 
-/// What is done about a lost disk.
+/// The handling of a lost disk.
 #[derive(Debug)]
 struct Loss {
     osd: OsdId,
-    /// The same id is used again.
+    /// Whether the same id is used again.
     again: bool,
     removed: bool,
 }
@@ -36,20 +36,20 @@ struct Loss {
 #[derive(Debug, Default)]
 pub struct Losses {
     now: Option<Loss>,
-    /// The last instance of each OSD's that had a store which is gone.
+    /// For each OSD, the last instance whose store is gone.
     last: BTreeMap<OsdId, Instance>,
-    /// How many disks were lost.
+    /// Number of disks lost.
     pub count: u32,
 }
 
-/// The name of one of the stores that an OSD had: none has the name of another.
+/// The unique name of one of the stores that an OSD has had.
 #[must_use]
 pub fn store_name(osd: OsdId, number: u64) -> u128 {
     u128::from(number) << 32 | u128::from(osd.0 + 1)
 }
 
 impl Losses {
-    /// Whether nothing is being done.
+    /// Whether no replacement is in progress.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         self.now.is_none()
@@ -57,7 +57,7 @@ impl Losses {
 }
 
 impl World {
-    /// A disk is lost, if none has to stay.
+    /// Loses a disk, if it is not needed.
     pub(crate) fn lose_disk(&mut self, osd: OsdId) {
         if !self.is_losable(Entity::Osd(osd)) || self.lacks(osd) || self.knows_more(osd) {
             return;
@@ -89,9 +89,9 @@ impl World {
         self.give_up_disk(osd, instance);
     }
 
-    /// A daemon's store has ended, or does not open, because its index has rotted. Its disk is
-    /// replaced if it may be; else what is still damaged is mended: it could be read at the third
-    /// attempt.
+    /// A daemon's store has ended, or does not open, because its index is corrupt. Its disk is
+    /// replaced if possible; otherwise the remaining damage is undone, as if it could be read at
+    /// the third attempt.
     pub(crate) fn index_failed(&mut self, who: Entity, why: &str) {
         self.note(|| format!("{who}'s index has rotted: {why}"));
         let Entity::Osd(osd) = who else {
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Whether nothing would be lost with a daemon's disk, as far as the others know who run.
+    /// Whether nothing would be lost with a daemon's disk, as far as the running daemons know.
     pub(crate) fn is_losable(&self, who: Entity) -> bool {
         let Entity::Osd(osd) = who else { return false };
         self.losses.now.is_none()
@@ -142,7 +142,7 @@ impl World {
         self.process(who).store += 1;
     }
 
-    /// The daemon that has just ended has a new disk, and does not run until somebody says so.
+    /// The daemon that has just ended gets a new disk, and does not run until ordered to.
     pub(crate) fn take_disk(&mut self, who: Entity, content: Transaction) {
         let disk = self.new_disk(who, content);
         let process = self.process(who);
@@ -159,7 +159,7 @@ impl World {
         Disk::new(&self.plan, length, content, &mut self.rng)
     }
 
-    /// Whether every group has somebody else who has what was answered.
+    /// Whether every PG has another member with all acknowledged writes.
     fn is_spare(&self, osd: OsdId) -> bool {
         let Some(map) = self.ledger.map() else {
             return false;
@@ -182,8 +182,9 @@ impl World {
         })
     }
 
-    /// Whether its log of some group says more than any other's: others may have been told of that,
-    /// and adopt it next. Who adopts an entry wants its data, though it was never answered.
+    /// Whether its log of some PG has more than every other member's: the others may have been told
+    /// of that and adopt it next. A member that adopts an entry needs its data, even if it was
+    /// never acknowledged.
     fn knows_more(&self, osd: OsdId) -> bool {
         let heads = |osd: OsdId| {
             let role = self.processes[&Entity::Osd(osd)].osd();
@@ -204,10 +205,9 @@ impl World {
         heads(osd).any(|(group, head)| others.get(&group).is_none_or(|most| *most < head))
     }
 
-    /// Whether the OSD lacks an object, or knows of another that does, or does not run: then the
-    /// only one that has it could be lost. An update that was never answered stays wanted once
-    /// others have adopted its log entry, though nobody has its data any more
-    /// (`docs/faults.md`).
+    /// Whether the OSD lacks an object, knows of another OSD that does, or is not running: the only
+    /// one that has it could be lost. An update that was never acknowledged remains needed once
+    /// others have adopted its log entry, even if no OSD has its data any more (`docs/faults.md`).
     fn lacks(&self, osd: OsdId) -> bool {
         let role = self.processes[&Entity::Osd(osd)].osd();
         role.is_none_or(|role| {
@@ -222,8 +222,8 @@ impl World {
         })
     }
 
-    /// Some of the others are away while it starts: it may be the only one of a group's last
-    /// members that is there, and has nothing.
+    /// Some of the other OSDs are down while it starts: it may be the only one of a PG's last
+    /// members that is up, and has no data.
     fn leave_alone(&mut self, osd: OsdId) {
         for other in self.osds() {
             if self.faults && other != osd && !self.rng.one_in(3) {
@@ -252,7 +252,7 @@ impl World {
             // Its peers and the monitors have to notice first.
             Some(true) if !removed => self.order(&json!({"command": "osd down", "osd": osd.0})),
             Some(false) if !removed => {
-                // That store: an order that is late shall not remove the next one.
+                // Names the store, so that a late order cannot remove the next one.
                 let store = format!(
                     "{:x}",
                     store_name(osd, self.processes[&Entity::Osd(osd)].store - 1)
@@ -272,7 +272,7 @@ impl World {
                 self.order(&json!({"command": "osd add", "osd": osd.0, "host": host, "store": format!("{store:x}")}));
             }
             None => {
-                // One that nobody ever had.
+                // An id that was never used.
                 let id = OsdId(self.plan.osds + self.losses.count);
                 self.note(|| format!("{osd} is removed, {id} comes in its place"));
                 let disk = self.new_disk(

@@ -27,7 +27,7 @@ impl<E> Ord for Queued<E> {
 
 /// See the module head.
 pub struct Schedule<E> {
-    /// Virtual nanoseconds since the beginning.
+    /// Virtual nanoseconds since the start.
     pub now: u64,
     number: u64,
     queue: BinaryHeap<Reverse<Queued<E>>>,
@@ -44,12 +44,12 @@ impl<E> Default for Schedule<E> {
 }
 
 impl<E> Schedule<E> {
-    /// How much is still to happen.
+    /// Number of scheduled events.
     pub fn waiting(&self) -> usize {
         self.queue.len()
     }
 
-    /// Something will happen, now at the earliest.
+    /// Schedules an event, now at the earliest.
     pub fn push(&mut self, at: u64, event: E) {
         self.number += 1;
         self.queue.push(Reverse(Queued {
@@ -59,7 +59,7 @@ impl<E> Schedule<E> {
         }));
     }
 
-    /// The next event and its number; time goes on to it.
+    /// Takes the next event and its number; advances the time to it.
     pub fn pop(&mut self) -> Option<(u64, E)> {
         let Reverse(Queued { at, number, event }) = self.queue.pop()?;
         assert!(at >= self.now, "time only goes forward");

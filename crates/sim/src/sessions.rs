@@ -1,8 +1,8 @@
-//! Who is connected to which monitor. An OSD, client or operator has one connection to any of them;
-//! when it breaks, the next one is tried, as `nacre_node` does it.
+//! Connections to monitors. An OSD, client or operator has one connection to any of them; when it
+//! breaks, the next one is tried, like in `nacre_node`.
 //!
 //! ```text
-//!  none ──seek: the next monitor, if it lives and is reached──▶ up ──it dies, or a cut lasts──▶ none
+//!  none ──seek: the next monitor, if it is up and reachable──▶ up ──it dies, or a cut lasts──▶ none
 //! ```
 
 use nacre_types::{Entity, MonId};
@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 /// One connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Session {
-    /// With whom.
+    /// The monitor.
     mon: Option<MonId>,
-    /// Tells one connection from the next.
+    /// Distinguishes successive connections.
     number: u64,
-    /// Who was tried last.
+    /// The monitor tried last.
     last: Option<MonId>,
 }
 
@@ -26,20 +26,20 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Whom an entity is connected to.
+    /// The monitor that an entity is connected to.
     #[must_use]
     pub fn of(&self, who: Entity) -> Option<MonId> {
         self.all.get(&who)?.mon
     }
-    /// The connection's number, to break no later one.
+    /// The connection's number, so that no later one is broken by mistake.
     #[must_use]
     pub fn number(&self, who: Entity) -> u64 {
         self.all.get(&who).map_or(0, |session| session.number)
     }
-    /// Whom to try next, of so many.
+    /// The monitor to try next.
     pub fn next(&mut self, who: Entity, mons: u32) -> MonId {
         let session = self.all.entry(who).or_default();
-        // Not everybody begins with the same one.
+        // Entities begin with different monitors.
         let first = match who {
             Entity::Mon(id) => id.0,
             Entity::Osd(id) => id.0,
@@ -49,17 +49,17 @@ impl Sessions {
         session.last = Some(MonId(next));
         MonId(next)
     }
-    /// It is connected.
+    /// Opens a connection.
     pub fn open(&mut self, who: Entity, mon: MonId) {
         let session = self.all.entry(who).or_default();
         session.mon = Some(mon);
         session.number += 1;
     }
-    /// It is not any more. Returns with whom it was.
+    /// Closes it. Returns the monitor.
     pub fn close(&mut self, who: Entity) -> Option<MonId> {
         self.all.get_mut(&who)?.mon.take()
     }
-    /// Everybody who is connected to this monitor.
+    /// All entities connected to this monitor.
     #[must_use]
     pub fn with(&self, mon: MonId) -> Vec<Entity> {
         self.all

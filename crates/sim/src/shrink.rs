@@ -1,16 +1,16 @@
-//! Makes a failing plan smaller: what is left over still fails, and is what one has to look at.
+//! Shrinks a failing plan to a smaller one that still fails and is easier to analyse.
 //!
-//! Each step takes something away (a workload, a kind of fault, half of the time) and is kept if
-//! the plan still fails, whatever it then fails with: a smaller plan draws other dice, so it may
-//! meet the same bug at another place. The result is a list of settings beside the seed, which
-//! `sim --seed N --set …` takes again.
+//! Each step removes something (a workload, a kind of fault, half of the time) and is kept if the
+//! plan still fails, whatever the failure: a smaller plan has other random numbers, so it may hit
+//! the same bug elsewhere. The result is a list of settings in addition to the seed, for `sim
+//! --seed N --set …`.
 
 use crate::plan::{Disks, Plan, SECOND};
 
-/// One setting of a plan: a name and a value, as `--set` takes them.
+/// One setting of a plan: a name and a value, as for `--set`.
 pub type Setting = (&'static str, u64);
 
-/// Kinds of faults.
+/// Number of kinds of faults.
 const KINDS: u64 = 34;
 
 /// Names of settings.
@@ -53,10 +53,10 @@ const NAMES: &[&str] = &[
 ];
 
 impl Plan {
-    /// Changes one thing.
+    /// Changes one setting.
     ///
     /// # Errors
-    /// The names that there are.
+    /// The list of valid names.
     pub fn set(&mut self, name: &str, value: u64) -> Result<(), String> {
         let yes = value != 0;
         match name {
@@ -111,7 +111,7 @@ impl Plan {
     }
 }
 
-/// What may be taken away from a plan, most helpful first.
+/// What may be removed from a plan, most helpful first.
 fn steps(plan: &Plan) -> Vec<Setting> {
     let mut steps: Vec<Setting> = Vec::new();
     for (name, on) in [
@@ -170,7 +170,7 @@ fn steps(plan: &Plan) -> Vec<Setting> {
     steps
 }
 
-/// Takes away what can be, in at most so many runs. `fails` runs a plan and says why it failed, if
+/// Removes what it can in at most this many runs. `fails` runs a plan and returns why it failed, if
 /// it did.
 pub fn shrink(
     plan: &Plan,
@@ -185,7 +185,7 @@ pub fn shrink(
     while progress && left > 0 {
         progress = false;
         for (name, value) in steps(&best) {
-            // A step that was taken makes others moot.
+            // An accepted step makes others pointless.
             if left == 0 || !steps(&best).iter().any(|(other, _)| *other == name) {
                 continue;
             }

@@ -1,17 +1,17 @@
-//! Clients that write objects in a pool of which snapshots come and go, read them at snapshots,
-//! roll back and copy; and what must be true of that.
+//! Clients that write objects in a pool whose snapshots are created and removed, read them at
+//! snapshots, roll back and copy; and checks of the results.
 //!
-//! Every object has one writer, who does one thing after the other, so its states are known, in
-//! order. A snapshot is named by the time when it was ordered. Checked with every answer:
-//! 1. the live object is its last state, byte for byte: an append that happened twice, or in
-//!    another order, shows;
-//! 2. an object at a snapshot is one of the states from the last that was complete when the
-//!    snapshot was ordered to the last before the first write whose client knew the snapshot;
-//! 3. once a write that knew it is complete, it is the same for ever;
-//! 4. after a rollback the object is what it is at the snapshot; after a copy, what its source is.
+//! Every object has one writer with one operation at a time, so its states are known, in order. A
+//! snapshot's name is the time when it was ordered. Checked with every answer:
+//! 1. the live object is in its last state, byte for byte: a repeated or reordered append is
+//!    detected;
+//! 2. an object at a snapshot is in one of the states from the last one completed when the snapshot
+//!    was ordered to the last one before the first write whose client knew the snapshot;
+//! 3. once a write that knew it is complete, it never changes;
+//! 4. after a rollback the object equals its state at the snapshot; after a copy, its source.
 //!
-//! An operation that failed in a way that leaves open whether it happened ends its object: the
-//! client goes on with another.
+//! If an operation fails with an unknown outcome, its object is abandoned: the client continues
+//! with another.
 
 use crate::rng::Rng;
 use bytes::Bytes;
@@ -23,19 +23,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 const MS: u64 = 1_000_000;
-/// Objects of one client.
+/// Objects per client.
 const OBJECTS: usize = 2;
-/// Snapshots that exist at one time.
+/// Most snapshots at one time.
 const SNAPS: usize = 5;
 
-/// How much there was of what.
+/// Counters of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapCounts {
-    /// Writes and deletions that were answered.
+    /// Acknowledged writes and deletions.
     pub writes: usize,
     /// Reads at snapshots.
     pub reads: usize,
-    /// Of these, of something other than the live object was then.
+    /// Of these, reads that differ from the live object at that time.
     pub past: usize,
     /// Rollbacks.
     pub rollbacks: usize,
@@ -59,10 +59,10 @@ impl fmt::Display for SnapCounts {
     }
 }
 
-/// What all clients know, and write down.
+/// What all clients know and record.
 #[derive(Debug, Default)]
 pub struct Album {
-    /// What there was.
+    /// The counters.
     pub counts: SnapCounts,
     /// Snapshots whose removal was ordered.
     pub removing: BTreeSet<SnapId>,
@@ -70,15 +70,15 @@ pub struct Album {
     numbers: u64,
 }
 
-/// What an object is; `None` if it is not there.
+/// An object's state; `None` if it does not exist.
 type Value = Option<Vec<u8>>;
 
 #[derive(Debug)]
 struct State {
-    /// `None` until it is read, after a rollback.
+    /// `None` after a rollback, until it is read.
     value: Option<Value>,
     ended: u64,
-    /// Snapshots that its writer knew.
+    /// Snapshots known to its writer.
     knew: BTreeSet<SnapId>,
 }
 
@@ -107,7 +107,7 @@ impl Thing {
     fn now(&self) -> Option<&Value> {
         self.states.last().and_then(|state| state.value.as_ref())
     }
-    /// What was read at a snapshot that was ordered at a time.
+    /// Checks what was read at a snapshot that was ordered at that time.
     fn check(&mut self, snap: SnapId, ordered: u64, found: &Value) {
         let first = self
             .states
@@ -151,7 +151,7 @@ pub struct Snapper {
     enabled: bool,
     things: Vec<Thing>,
     asked: Option<(OpId, Asked)>,
-    /// An object that was rolled back is read next, and what it has to be.
+    /// The rolled-back object to read next, with its snapshot and the snapshot's time.
     learn: Option<(usize, SnapId, u64)>,
     next_at: u64,
 }
@@ -175,7 +175,7 @@ fn snapshots(map: &ClusterMap) -> Vec<(SnapId, u64)> {
 }
 
 impl Snapper {
-    /// Nothing done yet.
+    /// Initial state.
     #[must_use]
     pub const fn new(enabled: bool) -> Self {
         Self {
@@ -197,7 +197,7 @@ impl Snapper {
         }
     }
 
-    /// Whether nothing is under way.
+    /// Whether nothing is in flight.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         self.asked.is_none()
@@ -325,7 +325,7 @@ impl Snapper {
         }
     }
 
-    /// An operation has ended; gives it back if it is none of these.
+    /// Handles the end of an operation; returns it if it is none of these.
     pub fn on_completion(
         &mut self,
         done: Completion,
@@ -363,7 +363,7 @@ impl Snapper {
             (Asked::Read(at, snap), Err(Failure::Refused(OpFailure::NotFound {}))) => {
                 self.found(at, snap, None, album)
             }
-            // The snapshot has gone meanwhile.
+            // The snapshot has been removed meanwhile.
             (
                 Asked::Read(_, Some((snap, _))) | Asked::Rollback(_, snap, ..),
                 Err(Failure::Refused(OpFailure::Invalid { why })),
@@ -373,7 +373,7 @@ impl Snapper {
                     "nobody removed {snap:?}: {why}"
                 );
             }
-            // It is not there, and was not then.
+            // It does not exist now and did not exist then.
             (
                 Asked::Rollback(at, snap, ordered, _),
                 Err(Failure::Refused(OpFailure::NotFound {})),
@@ -386,12 +386,12 @@ impl Snapper {
                 );
                 thing.check(snap, ordered, &None);
             }
-            // Nothing has happened.
+            // Nothing has changed.
             (_, Err(Failure::Refused(OpFailure::Full {} | OpFailure::TooMany { .. }))) => {}
             (Asked::Read(..), Err(Failure::Refused(OpFailure::Corrupt { .. }))) => {
                 self.end(self.learn.map(|(at, ..)| at), album)
             }
-            // It may have happened; or what is there, or what was copied, cannot be read.
+            // It may have been executed; or the object or the source of the copy cannot be read.
             (Asked::Write(at, _) | Asked::Rollback(at, ..) | Asked::Read(at, _), Err(failure)) => {
                 assert!(
                     failure.may_have_happened(),
@@ -404,7 +404,7 @@ impl Snapper {
         None
     }
 
-    /// An object of which nobody knows what it is.
+    /// Abandons an object whose state is unknown.
     fn end(&mut self, at: Option<usize>, album: &mut Album) {
         self.learn = None;
         if let Some(at) = at {
@@ -444,7 +444,7 @@ fn checksum(value: &[u8]) -> Vec<u8> {
     xxhash_rust::xxh3::xxh3_64(value).to_le_bytes().to_vec()
 }
 
-/// The data, whose checksum is in the omap.
+/// The data, checked against the checksum in the omap.
 fn value_of(results: &[SubReply], payload: &[Bytes]) -> Vec<u8> {
     let data = payload.concat();
     let [_, SubReply::Entries { entries, .. }] = results else {
@@ -458,8 +458,8 @@ fn value_of(results: &[SubReply], payload: &[Bytes]) -> Vec<u8> {
     data
 }
 
-/// What the operator does about the pool's snapshots now and then: the command, and what it
-/// removes.
+/// An occasional order of the operator about the pool's snapshots: the command, and the snapshot
+/// that it removes.
 pub fn order(
     map: &ClusterMap,
     pool: &str,

@@ -1,11 +1,12 @@
-//! Clients that write three objects as one under locks, and clients that read them under locks
+//! Clients that write three objects together under locks, and clients that read them under locks
 //! (CHECKLIST CEPH-09).
 //!
-//! A write ([`SpanningWrite`]) puts one number into all; it may lose its locks to a contender when
-//! it is silent for longer than its lease, and end with some objects written: it says so then. A
-//! reader takes the locks shared, in order, and reads each object in one operation with the guard.
-//! Checked: a reader who held all locks sees one number everywhere, or one of a write that did not
-//! end well (of a writer who gave up or lost a lock). A write that was answered is never seen torn.
+//! A write ([`SpanningWrite`]) puts one number into all objects. It may lose its locks to a
+//! contender when it is silent for longer than its lease, and end with only some objects written,
+//! which it then reports. A reader takes the locks shared, in order, and reads each object in one
+//! operation with the guard. Checked: a reader that held all locks sees one number everywhere, or
+//! numbers of a write that failed (its writer gave up or lost a lock). An acknowledged write is
+//! never seen torn.
 
 use crate::rng::Rng;
 use bytes::Bytes;
@@ -19,12 +20,12 @@ use std::fmt;
 const MS: u64 = 1_000_000;
 const OBJECTS: u64 = 3;
 
-/// How much there was of what.
+/// Counters of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Writes that ended well.
+    /// Writes that succeeded.
     pub writes: usize,
-    /// Writes that left some objects written, or may have.
+    /// Writes that left, or may have left, only some objects written.
     pub torn: usize,
     /// Reads of all objects under all locks.
     pub reads: usize,
@@ -47,7 +48,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// What all clients write down.
+/// What all clients record.
 #[derive(Debug, Default)]
 pub struct Span {
     numbers: u64,
@@ -58,7 +59,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// What there was.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts {
@@ -72,7 +73,7 @@ impl Span {
     /// See the module head.
     ///
     /// # Panics
-    /// When it is not so: that is the finding.
+    /// When a check fails: that is the finding.
     pub fn check(&self) {
         for seen in &self.mixed {
             let all_well = seen
@@ -100,7 +101,7 @@ enum Step {
     Unlock,
 }
 
-/// A reader's way: lock one after the other, read one after the other, unlock.
+/// A reader's steps: lock one object after the other, read one after the other, unlock.
 #[derive(Debug)]
 struct Reader {
     asked: Option<OpId>,
@@ -124,12 +125,12 @@ pub struct Spanner {
     enabled: bool,
     doing: Option<Doing>,
     next_at: u64,
-    /// A retry of what could not be sent.
+    /// Whether to retry something that could not be sent.
     stuck: bool,
 }
 
 impl Spanner {
-    /// Nothing done yet.
+    /// Initial state.
     #[must_use]
     pub fn new(enabled: bool) -> Self {
         Self {
@@ -150,13 +151,13 @@ impl Spanner {
         }
     }
 
-    /// Whether nothing is under way.
+    /// Whether nothing is in flight.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         self.doing.is_none()
     }
 
-    /// Goes on with what is under way, or begins something.
+    /// Continues the current operation, or begins one.
     pub fn advance(
         &mut self,
         now: u64,
@@ -213,13 +214,13 @@ impl Spanner {
             self.doing = None;
         }
         if over || self.stuck {
-            // Contenders meet, and give up on each other; then each does something else for a
-            // while.
+            // Contenders meet and give up because of each other; then each does something else for
+            // a while.
             self.next_at = now + rng.between(5 * MS, 400 * MS);
         }
     }
 
-    /// Takes the end of an operation, if it is one of its own.
+    /// Handles the end of an operation, if it is one of its own.
     pub fn on_completion(&mut self, ended: &Completion, span: &mut Span) -> bool {
         let reader = match &mut self.doing {
             Some(Doing::Write(write, _)) => return write.on_completion(ended),
@@ -305,13 +306,13 @@ impl Reader {
         }
     }
 
-    /// An operation has ended; whether all have.
+    /// Handles the end of an operation; returns whether all have ended.
     fn on_end(&mut self, ended: &Completion, span: &mut Span) -> bool {
         match (&self.step, &ended.result) {
             (Step::Lock, Ok(_)) => self.locked = self.at + 1,
             (Step::Read, Ok(done)) => {
                 let bytes = done.payload.concat();
-                // Locking makes an object that nobody has written.
+                // Locking creates an object that has not been written.
                 let number = if bytes.is_empty() {
                     [0; 8]
                 } else {
@@ -334,7 +335,7 @@ impl Reader {
                     refused || failure.may_have_happened(),
                     "a read under locks: {failure}"
                 );
-                // Unlocking what it does not hold is refused, and does no harm.
+                // Unlocking a lock that is not held is refused without harm.
                 self.locked = self.locked.max(self.at + 1);
                 (self.step, self.at) = (Step::Unlock, 0);
                 return false;

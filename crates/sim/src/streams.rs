@@ -1,5 +1,5 @@
-//! Clients that keep several operations on one object in flight, and what must be true of that
-//! (DESIGN §3, Order; FINDINGS §8).
+//! Clients that keep several operations on one object in flight, and checks of the results (DESIGN
+//! §3, Order; FINDINGS §8).
 //!
 //! ```text
 //!  its one writer ─▶ op 1, op 2, op 3 … without waiting     values recur: a guard that held once holds again later
@@ -9,19 +9,19 @@
 //!  other clients ──▶ read it, list its group
 //! ```
 //! An object, here a stream, has one writer, so its states are known. Checked with every answer:
-//! 1. an update is answered as its place in the writer's order demands: data, omap, guards,
-//!    existence; a doubled, lost, overtaken or forgotten one shows in the next. A read may have
-//!    been executed again, and see later ones: never earlier ones;
-//! 2. versions grow in that order;
-//! 3. others read a state that is not older than what was answered, or read, when they asked, and
+//! 1. an update's answer matches its place in the writer's order: data, omap, guards, existence; a
+//!    duplicated, lost, reordered or forgotten update shows in the next one. A read may have been
+//!    executed again and see later states, but never earlier ones;
+//! 2. versions increase in that order;
+//! 3. others read a state that is not older than what was acknowledged or read when they asked, and
 //!    not newer than what had been sent when they were answered;
-//! 4. an update that was answered early counts as answered there, unless all who had it have lost
-//!    it (`early.rs`);
-//! 5. a listing of all groups names each stream that was there all the while, and none that was
-//!    not, each once.
+//! 4. an update with an early answer counts as acknowledged in 3, unless all holders have lost it
+//!    (`early.rs`);
+//! 5. a listing of all PGs names each stream that existed all the time exactly once, and none that
+//!    did not exist.
 //!
-//! An operation whose end cannot be known ends its stream: nothing is said about it any more, and
-//! its writer goes on with another.
+//! An operation whose outcome cannot be known ends its stream: nothing more is checked for it, and
+//! its writer continues with another.
 
 use crate::early::{self, EarlyAnswers};
 use crate::rng::Rng;
@@ -33,33 +33,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 const MS: u64 = 1_000_000;
-/// The pool of the streams: the registers'.
+/// The pool of the streams, shared with the registers.
 const POOL: PoolId = PoolId(1);
-/// Operations of a stream, at most: then its writer goes on with another.
+/// Most operations of a stream: then its writer continues with another.
 const LENGTH: usize = 80;
-/// Values that recur.
+/// Number of recurring values.
 const VALUES: u64 = 3;
 /// How long an operation may take before its client gives up.
 const PATIENCE: u64 = 12_000 * MS;
 
-/// How much there was of what.
+/// Counters of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Operations that were answered as they had to be.
+    /// Operations with correct answers.
     pub answers: usize,
-    /// Most of one writer that were in flight at once.
+    /// Most operations of one writer in flight at once.
     pub deepest: usize,
-    /// Answers before durability.
+    /// Early answers, before durability.
     pub acks: usize,
-    /// Reads that had to see what was answered early.
+    /// Reads that had to see updates with early answers.
     pub early: usize,
-    /// Early answers that were lost, with all who had them.
+    /// Updates with early answers that were lost with all their holders.
     pub lost: usize,
-    /// Streams of which an operation's end is not known.
+    /// Streams ended by an operation with unknown outcome.
     pub ended: usize,
     /// Reads by others.
     pub reads: usize,
-    /// Whole listings.
+    /// Complete listings.
     pub listings: usize,
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// What is in an object.
+/// An object's content.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Body {
     /// Its data.
@@ -108,44 +108,44 @@ impl fmt::Debug for Body {
     }
 }
 
-/// What an object is; `None` if it is not there.
+/// An object's state; `None` if it does not exist.
 pub type Value = Option<Body>;
 
 /// One object with one writer.
 #[derive(Debug)]
 pub struct Stream {
-    /// Which object.
+    /// The object.
     pub object: ObjectId,
-    /// Before the first operation, and after each that was sent.
+    /// The states before the first operation, and after each one sent.
     states: Vec<Value>,
-    /// Versions of updates, by their place.
+    /// Versions of updates, by their position.
     versions: BTreeMap<usize, Version>,
-    /// The state that is known to have been reached.
+    /// The latest state known to have been reached.
     reached: usize,
-    /// Everything up to here is answered, and nothing was refused.
+    /// Everything up to this position is answered, and nothing was refused.
     answered: usize,
-    /// Reads that found none of the states, and the last state that was sent by then: they are
-    /// wrong once all up to that is answered. If an operation before it was refused (which is told
-    /// later than what came after it is seen), nobody knows.
+    /// Reads that matched no state, with the last state sent by then: they are wrong once
+    /// everything up to it is answered. If an earlier operation was refused (which is reported
+    /// after later states are seen), they cannot be judged.
     odd: Vec<(usize, String)>,
-    /// The latest state that was answered early, and by which answer.
+    /// The latest state with an early answer, and that answer's name.
     applied: Option<(usize, early::Name)>,
-    /// Nobody knows any more what it is.
+    /// Its state is no longer known.
     pub ended: bool,
 }
 
 impl Stream {
-    /// What it is when nothing is under way.
+    /// Its state when nothing is in flight.
     #[must_use]
     pub fn last(&self) -> &Value {
         self.states.last().expect("it began with a state")
     }
-    /// Whether all that was sent is known to have happened.
+    /// Whether everything sent is known to have been executed.
     #[must_use]
     pub fn is_known(&self) -> bool {
         !self.ended && self.reached + 1 == self.states.len()
     }
-    /// The answer to an update gave it this version.
+    /// Records the version of an update.
     fn has_version(&mut self, place: usize, version: Version) {
         let before = self
             .versions
@@ -165,13 +165,13 @@ impl Stream {
         );
         self.versions.insert(place, version);
     }
-    /// Somebody read this, who asked when the stream had reached a state.
+    /// Checks a read that was begun when the stream had reached a state.
     fn was_read(&mut self, from: usize, found: &Value) {
         if let Some(at) = self.must_be(from, found) {
             self.reached = self.reached.max(at);
         }
     }
-    /// The first state from that one on that is this.
+    /// The first state from `from` on that equals this one.
     fn must_be(&mut self, from: usize, found: &Value) -> Option<usize> {
         let at = (from..self.states.len()).find(|place| self.states[*place] == *found);
         if at.is_none() {
@@ -196,20 +196,20 @@ impl Stream {
     }
 }
 
-/// What all clients know, and write down.
+/// What all clients know and record.
 #[derive(Debug, Default)]
 pub struct Streams {
-    /// Every stream that there was.
+    /// Every stream so far.
     pub all: Vec<Stream>,
-    /// All faults have ended: nothing more is to be found by asking often.
+    /// All faults have ended: frequent operations find nothing more.
     pub calm: bool,
-    /// What there was.
+    /// The counters.
     pub counts: Counts,
-    /// What clients gave up on: the object, and when it was asked for.
+    /// Abandoned operations: the object, and when they were begun.
     pub hung: Vec<(ObjectId, u64)>,
-    /// What was answered early, and who has it.
+    /// Updates with early answers, and their holders.
     pub early: EarlyAnswers,
-    /// Objects of updates that are under way.
+    /// Objects of updates in flight.
     flying: BTreeMap<early::Name, ObjectId>,
 }
 
@@ -229,7 +229,7 @@ impl Streams {
         });
         self.all.len() - 1
     }
-    /// What an update that is under way is about.
+    /// The object of an update in flight.
     #[must_use]
     pub fn object_of(&self, client: ClientId, sequence: u64) -> Option<ObjectId> {
         self.flying.get(&(client, sequence)).cloned()
@@ -247,11 +247,11 @@ impl Streams {
     }
 }
 
-/// What the answer must be.
+/// The expected answer.
 #[derive(Clone, Debug)]
 enum Expected {
     Done,
-    /// The state of its place, or a later one.
+    /// The state at its position, or a later one.
     Read,
     NotFound,
     Guard,
@@ -268,28 +268,28 @@ struct Flight {
     begun: u64,
 }
 
-/// A read by somebody else, or of what was answered early.
+/// A read by another client, or of an update with an early answer.
 #[derive(Debug)]
 struct Reading {
     stream: usize,
     /// The state that was known to be reached when it began.
     from: usize,
-    /// A later one that was answered early, and by which answer.
+    /// A later state with an early answer, and that answer's name.
     applied: Option<(usize, early::Name)>,
-    /// It may see what is not durable: nothing follows from it for others.
+    /// It may see what is not durable: no other check may rely on it.
     uncommitted: bool,
     begun: u64,
 }
 
-/// A walk through all groups.
+/// A listing of all PGs.
 #[derive(Debug)]
 struct Listing {
-    /// Groups when it began.
+    /// Number of PGs when it began.
     groups: u32,
     group: u32,
     after: Bytes,
     found: BTreeSet<ObjectId>,
-    /// The state that each stream had reached when it began; those that began later are not in it.
+    /// The state that each stream had reached when it began; later streams are not included.
     reached: Vec<usize>,
     begun: u64,
 }
@@ -301,18 +301,18 @@ pub struct Streamer {
     depth: usize,
     stream: Option<usize>,
     flying: BTreeMap<OpId, Flight>,
-    /// Answers that overtook those of earlier operations. They are judged in order: an operation
-    /// that was refused makes all later ones say nothing.
+    /// Answers that arrived before those of earlier operations. They are judged in order, because
+    /// after a refused operation all later ones prove nothing.
     early: BTreeMap<OpId, (Flight, Result<Done, Failure>)>,
     reads: BTreeMap<OpId, Reading>,
     listing: Option<(Option<OpId>, Listing)>,
-    /// Given up: their ends say nothing.
+    /// Abandoned operations, whose ends prove nothing.
     forgotten: BTreeSet<OpId>,
     next_at: u64,
 }
 
 fn word(value: u64) -> Vec<u8> {
-    // Lengths differ, and some are longer than what is written through the log.
+    // Lengths differ, and some exceed what is written through the log.
     value
         .to_le_bytes()
         .repeat(1 + (value * value * 170) as usize)
@@ -349,7 +349,7 @@ fn body_of(done: &Done) -> Body {
 }
 
 impl Streamer {
-    /// Nothing done yet; so many operations in flight at most.
+    /// Initial state; with at most this many operations in flight.
     #[must_use]
     pub const fn new(enabled: bool, depth: usize) -> Self {
         Self {
@@ -388,14 +388,14 @@ impl Streamer {
         }
     }
 
-    /// Objects that updates are under way on, and since when.
+    /// Objects with updates in flight, and since when.
     pub fn waits_for(&self) -> impl Iterator<Item = (ObjectId, u64)> {
         self.flying
             .values()
             .map(|flight| (flight.object.clone(), flight.begun))
     }
 
-    /// Whether nothing is under way.
+    /// Whether nothing is in flight.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.flying.is_empty() && self.reads.is_empty() && self.listing.is_none()
@@ -422,7 +422,7 @@ impl Streamer {
         if finished || self.next_at > now {
             return;
         }
-        // In bursts: what is sent without waiting is what order is about.
+        // In bursts: pipelined operations are what tests ordering.
         self.next_at = now + rng.between(MS, if all.calm { 3000 } else { 250 } * MS);
         for _ in 0..rng.between(1, self.depth as u64) {
             if self.flying.len() >= self.depth || !self.write(now, local, role, all, rng) {
@@ -479,7 +479,7 @@ impl Streamer {
         }
     }
 
-    /// What was answered early is there for whoever reads from then on, and some are read at once.
+    /// Updates with early answers must be visible to reads from then on; some are read at once.
     fn hear_early(
         &mut self,
         now: u64,
@@ -546,7 +546,7 @@ impl Streamer {
         role.abandon(id);
     }
 
-    /// One more operation on the stream. Whether the client took it.
+    /// Sends another operation on the stream. Returns whether the client accepted it.
     fn write(
         &mut self,
         now: u64,
@@ -592,13 +592,13 @@ impl Streamer {
         true
     }
 
-    /// An operation has ended. Whether it was one of these.
+    /// Handles the end of an operation. Returns whether it was one of these.
     pub fn on_completion(&mut self, done: &Completion, role: &Client, all: &mut Streams) -> bool {
         let Completion { id, result } = done;
         if let Some(flight) = self.flying.remove(id) {
             all.landed(role, *id);
             self.early.insert(*id, (flight, result.clone()));
-            // A client numbers its operations as it sends them.
+            // A client numbers its operations in the order of sending.
             while let Some(first) = self.early.first_entry()
                 && self
                     .flying
@@ -717,7 +717,7 @@ impl Streamer {
         self.listing = Some((None, listing));
     }
 
-    /// Asks for the next page.
+    /// Requests the next page.
     fn list_on(&mut self, local: Time, role: &mut Client) {
         let Some((asked, listing)) = &mut self.listing else {
             return;
@@ -731,7 +731,7 @@ impl Streamer {
             group: Some(listing.group),
             ..Operation::default()
         };
-        // A client with all its hands full tries again.
+        // A client with too many operations in flight retries.
         if let Ok(id) = role.submit(local, operation) {
             *asked = Some(id);
         }
@@ -739,8 +739,8 @@ impl Streamer {
 
     fn listed(&mut self, result: &Result<Done, Failure>, role: &Client, all: &mut Streams) {
         let (_, mut listing) = self.listing.take().expect("just seen");
-        // Objects have moved between groups while it went through them: a walk over pages of groups
-        // does not promise anything then.
+        // Objects have moved between PGs during the listing: a listing by pages of PGs gives no
+        // guarantee then.
         if role
             .map()
             .and_then(|map| map.pools.get(&POOL))
@@ -800,8 +800,8 @@ impl Streamer {
     }
 }
 
-/// Whether it leaves open whether the operation happened, or was refused for a reason of the
-/// moment: what came after it may have happened.
+/// Whether the outcome is unknown, or the operation was refused for a temporary reason: later
+/// operations may have been executed.
 fn says_nothing(failure: &Failure) -> bool {
     failure.may_have_happened()
         || matches!(
@@ -810,7 +810,7 @@ fn says_nothing(failure: &Failure) -> bool {
         )
 }
 
-/// An operation, what its answer must be, and what is there after it.
+/// An operation, its expected answer, and the state after it.
 fn act(before: &Value, number: u64, rng: &mut Rng) -> (Vec<SubOp>, Vec<Bytes>, Expected, Value) {
     let body = before.clone().unwrap_or_default();
     let full = |data: Vec<u8>| {
@@ -843,7 +843,7 @@ fn act(before: &Value, number: u64, rng: &mut Rng) -> (Vec<SubOp>, Vec<Bytes>, E
             };
             (vec![op], vec![data], Expected::Done, Some(after))
         }
-        // A guard on a value that comes again and again.
+        // A guard on a recurring value.
         5 | 6 => {
             let expected = Bytes::from(word(rng.below(VALUES)));
             let (op, data) = full(word(rng.below(VALUES)));

@@ -1,13 +1,13 @@
-//! Oracle: no hollow replica, at any moment (not only after all has healed).
+//! Oracle: no hollow replica at any moment (not only after everything has healed).
 //!
 //! ```text
-//!  primary's store ──┐ every object that neither of the two says is missing,
-//!                    ├─ that lies inside both backfill cursors,
-//!  member's store ───┘ and whose last update the member's log has: the same version on both
+//!  primary's store ──┐ every object that neither of the two lists as missing,
+//!                    ├─ that is within both backfill cursors,
+//!  member's store ───┘ and whose last update is in the member's log: the same version on both
 //! ```
-//! A client's reads go to primaries, and recovery, restarts and backfill cure what was wrong before
-//! anybody asks the member alone. So each member that goes by the primary's log is compared with it
-//! while the faults go on. Only RAM stores can be looked into without disturbing them.
+//! A client's reads go to primaries, and recovery, restarts and backfill repair a wrong member
+//! before it is read alone. So each member that follows the primary's log is compared with the
+//! primary while the faults continue. Only RAM stores can be inspected without disturbing them.
 
 use crate::world::World;
 use bytes::Bytes;
@@ -22,7 +22,7 @@ impl World {
     /// Compares members with primaries. See the module head.
     ///
     /// # Panics
-    /// When one is hollow: that is the finding.
+    /// When a member is hollow: that is the finding.
     pub(crate) fn survey(&mut self) {
         let Some(map) = self.ledger.map() else { return };
         let all: Vec<PgId> = map.pgs.keys().copied().collect();
@@ -61,7 +61,7 @@ impl World {
         })
     }
 
-    /// Versions of a group's objects in an OSD's store, without those that it knows it lacks.
+    /// Versions of a PG's objects in an OSD's store, except those that it knows it lacks.
     fn versions(&self, osd: OsdId, pg: PgId) -> Option<BTreeMap<ObjectId, Version>> {
         let group = self.group(osd, pg).expect("asked for");
         let disk = &self.processes[&Entity::Osd(osd)].disk;
@@ -114,7 +114,7 @@ impl World {
             .after(head)
             .map(|entry| entry.object())
             .collect();
-        // A clone that undone updates made stays with them until their object is brought (seed
+        // A clone made by undone updates stays with them until their object is recovered (seed
         // 4213).
         let is_undone = |group: &Pg, object: &ObjectId| {
             group
@@ -134,7 +134,7 @@ impl World {
                 continue;
             }
             let (a, b) = (ours.get(object), theirs.get(object));
-            // The entry that says so may be forgotten here before a backfill target has it.
+            // The log entry may be trimmed here before a backfill target has it.
             let newer = a.is_some_and(|version| *version > head);
             if newer || (a.is_none() && first.local.log.tail() > head) {
                 continue;

@@ -1,4 +1,4 @@
-//! What must be true when all faults have ended and everything is clean.
+//! What must be true after all faults have ended and everything is clean.
 
 use crate::disk::Disk;
 use crate::workload::{register, value_of};
@@ -14,10 +14,10 @@ use nacre_wire::msg::snap::SnapSet;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// One copy of an object: attributes, omap, and data unless it is damaged.
+/// One replica of an object: attributes, omap, and data unless it is damaged.
 type Copy = (ObjectStat, BTreeMap<Bytes, Bytes>, Option<Vec<u8>>);
 
-/// Whether two copies are the same as far as they can be read.
+/// Whether two replicas are the same as far as they can be read.
 fn same(a: &Copy, b: &Copy) -> bool {
     a.0 == b.0 && a.1 == b.1 && a.2.as_ref().zip(b.2.as_ref()).is_none_or(|(a, b)| a == b)
 }
@@ -42,7 +42,7 @@ fn omap(disk: &mut Disk, object: ObjectKey) -> BTreeMap<Bytes, Bytes> {
     entries.into_iter().collect()
 }
 
-/// An object as clients see it: a live object that is there for its clones only is not there.
+/// An object as clients see it: a live object kept only for its clones does not exist.
 fn live(disk: &mut Disk, object: &ObjectKey) -> Option<ObjectStat> {
     let stat = match disk.ask(Read::Stat(object.clone())) {
         Ok(ReadReply::Stat(stat)) => stat?,
@@ -56,7 +56,7 @@ fn live(disk: &mut Disk, object: &ObjectKey) -> Option<ObjectStat> {
     (!set.is_some_and(|set| set.whiteout)).then_some(stat)
 }
 
-/// Everything that a disk has of a group.
+/// Everything that a disk has of a PG.
 fn contents(disk: &mut Disk, pg: PgId, pg_num: u32) -> BTreeMap<bytes::Bytes, Copy> {
     let (from, to) = key::range(pg.seed, pg_num);
     let collection = key::collection(pg.pool, pg.shard);
@@ -93,7 +93,7 @@ fn contents(disk: &mut Disk, pg: PgId, pg_num: u32) -> BTreeMap<bytes::Bytes, Co
                     "{pg}: {position:?} lost what it had at {offset} when a part of that block was overwritten, and nobody repairs it"
                 )
             }
-            // What nobody has read since it was damaged nobody has healed: that is for scrub.
+            // Damage that was never read was never repaired: that needs scrub.
             Err(ReadError::Corrupt { .. } | ReadError::Device { .. }) if disk.rotten => None,
             other => panic!("data is answered with {other:?}"),
         };
@@ -102,10 +102,10 @@ fn contents(disk: &mut Disk, pg: PgId, pg_num: u32) -> BTreeMap<bytes::Bytes, Co
     copies
 }
 
-/// Whether all that keeps the cluster from healing are objects of which the only copy of the newest
-/// version has rotted: no client was ever answered for that version, and which older one is to be
-/// taken is an operator's word, which comes with scrub (simulator, seed 2668). The damage is looked
-/// up on the disk.
+/// Whether the cluster fails to heal only because of objects whose only replica of the newest
+/// version is corrupt: that version was never acknowledged to a client, and which older one to keep
+/// is an operator's decision, which comes with scrub (simulator, seed 2668). The damage is verified
+/// on the disk.
 pub fn wants_an_operators_word(world: &mut World) -> bool {
     let stuck = world.unclean_groups();
     let mut lost: Vec<(PgId, OsdId, ObjectId)> = Vec::new();
@@ -154,9 +154,9 @@ pub fn wants_an_operators_word(world: &mut World) -> bool {
     !stuck.is_empty() && lost.into_iter().all(is_damaged)
 }
 
-/// Whether what keeps the group from healing are objects that all of its acting members miss at a
-/// version of which a copy has rotted; or clones of them, which shared its blocks. Who had that
-/// copy may have forgotten it when it started over (simulator, seed 1121).
+/// Whether the PG fails to heal because of objects that all its acting members lack at a version of
+/// which one replica is corrupt, or because of clones of them, which shared its blocks. The OSD
+/// with that replica may have forgotten it when it started over (simulator, seed 1121).
 fn misses_what_rotted(world: &World, pg: PgId, acting: &[OsdId]) -> bool {
     let Some((first, others)) = acting.split_first() else {
         return false;
@@ -179,8 +179,8 @@ fn misses_what_rotted(world: &World, pg: PgId, acting: &[OsdId]) -> bool {
         && missed.iter().all(rotted)
 }
 
-/// Every clone that a member has of a group is in its index of clones: what is not there nobody
-/// trims.
+/// Every clone that a member has of a PG is in its index of clones: a clone that is not would never
+/// be trimmed.
 fn clones_are_indexed(disk: &mut Disk, (pg, osd): (PgId, OsdId), copies: &BTreeMap<Bytes, Copy>) {
     let objects = copies
         .keys()
@@ -200,7 +200,7 @@ fn clones_are_indexed(disk: &mut Disk, (pg, osd): (PgId, OsdId), copies: &BTreeM
     }
 }
 
-/// All copies of every group are identical.
+/// All replicas of every PG are identical.
 ///
 /// # Panics
 /// When they are not: that is the finding.
@@ -245,11 +245,11 @@ pub fn copies_agree(world: &mut World) {
     }
 }
 
-/// Oracle: any survivor. Each replica alone must give what was acknowledged: what its store has of
-/// every register goes into the history as a read, as if everybody else had died.
+/// Oracle: any survivor. Each replica alone must have everything acknowledged: what its store has
+/// of every register is added to the history as a read, as if all other replicas were lost.
 ///
 /// # Panics
-/// When what it has is no value.
+/// When the content is not a valid value.
 pub fn any_survivor(world: &mut World) {
     let map = world
         .ledger
@@ -299,10 +299,10 @@ pub fn any_survivor(world: &mut World) {
     }
 }
 
-/// Each replica alone has of every stream what its writer was answered.
+/// Each replica alone has every acknowledged update of every stream.
 ///
 /// # Panics
-/// When it has not.
+/// When it does not.
 pub fn streams_survive(world: &mut World) {
     let map = world
         .ledger
@@ -356,8 +356,8 @@ pub fn streams_survive(world: &mut World) {
     }
 }
 
-/// Every clone is named by the live object of its name and preserves a snapshot that exists;
-/// whiteouts are there for clones only.
+/// Every clone is listed by the live object of its name and preserves an existing snapshot;
+/// whiteouts exist only for clones.
 ///
 /// # Panics
 /// When that is not so.
@@ -419,9 +419,8 @@ pub fn stores_are_sound(world: &World) {
     }
 }
 
-/// What an OSD keeps for answers of its store is bounded by those that are under way: one that is
-/// never taken off the list keeps all that come after it there (`./x show growth` found 200 B for
-/// every update, for ever).
+/// What an OSD keeps for pending answers of its store is bounded by the pending requests: an entry
+/// that is never removed keeps all later ones (`./x show growth` found 200 B per update, for ever).
 pub(crate) fn nothing_piles_up(world: &World) {
     for osd in world.processes.values().filter_map(|process| process.osd()) {
         let (awaited, most) = (osd.awaited(), 512);
@@ -433,8 +432,8 @@ pub(crate) fn nothing_piles_up(world: &World) {
     }
 }
 
-/// Whoever is given a monitor's snapshot has the same as that monitor, with all that is counted
-/// beside it.
+/// A monitor that gets another's snapshot has the same state as that monitor, including everything
+/// counted in addition.
 pub(crate) fn snapshots_are_whole(world: &World) {
     let mons = world.processes.values().filter_map(|process| process.mon());
     mons.filter_map(|mon| mon.state())

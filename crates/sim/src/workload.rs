@@ -1,9 +1,9 @@
 //! Clients that read, write, delete, compare and set registers, one operation at a time each, and
-//! write down what they saw.
+//! record what they saw.
 //!
 //! A register is an object; its value is repeated through the object's data, whose length follows
 //! from the value, so that a torn or mixed object cannot be mistaken for a value. A client that has
-//! waited too long gives up on its operation and goes on as somebody else.
+//! waited too long abandons its operation and continues under another name.
 
 use crate::claims::{Chores, Notices};
 use crate::fencing::{Fencer, Fencing};
@@ -28,10 +28,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 const MS: u64 = crate::plan::MS;
-/// Values of registers that recur are 1 to this.
+/// Recurring values of registers are 1 to this.
 const VALUES: u64 = 3;
 
-/// The object that is a register.
+/// The object of a register.
 #[must_use]
 pub fn register(key: u64) -> ObjectId {
     ObjectId::named(&format!("register-{key}"))
@@ -64,16 +64,16 @@ pub fn value_of(data: &[u8]) -> Result<u64, String> {
     }
 }
 
-/// What a client does for a while instead of anything to any register.
+/// A temporary task of a client, instead of its usual operations on random registers.
 #[derive(Clone, Copy, Debug)]
 pub struct Aim {
-    /// To which register.
+    /// The register.
     pub key: u64,
-    /// Only reads, or only updates.
+    /// Whether it only reads; otherwise it only updates.
     pub reads: bool,
-    /// Longest pause between two, in nanoseconds.
+    /// Longest pause between two operations, in nanoseconds.
     pub think_ns: u64,
-    /// Until when, in virtual nanoseconds.
+    /// When it ends, in virtual nanoseconds.
     pub until: u64,
 }
 
@@ -82,7 +82,7 @@ pub struct Aim {
 pub struct SimClient {
     /// The role.
     pub role: Client,
-    /// It ends now and then, and comes again as the next instance of this.
+    /// Set if it ends occasionally and restarts as the next instance.
     lives: Option<ClientConfig>,
     ends: bool,
     name: u64,
@@ -98,37 +98,37 @@ pub struct SimClient {
     filler: Filler,
     next_at: u64,
     think_ns: u64,
-    /// No new operations.
+    /// Whether to begin no new operations.
     pub finished: bool,
-    /// What it is told to do.
+    /// Its temporary task.
     pub aim: Option<Aim>,
 }
 
-/// What all clients share.
+/// State shared by all clients.
 #[derive(Debug)]
 pub struct Workload {
-    /// What happened.
+    /// The operations.
     pub history: Vec<Record>,
-    /// What of it was refused because it cannot be known whether it happened: an answer, though it
-    /// says nothing.
+    /// Operations that were refused because their outcome cannot be known: such an answer still
+    /// counts as an answer.
     pub refused: BTreeSet<usize>,
-    /// What happened to watches and locks.
+    /// Results of watches and locks.
     pub notices: Notices,
-    /// What happened to calls of methods.
+    /// Results of method calls.
     pub book: Book,
-    /// What happened to calls of random classes.
+    /// Results of calls of random classes.
     pub diary: Diary,
-    /// What is known of the library's objects.
+    /// What is known about the library's objects.
     pub shelf: Shelf,
-    /// What happened to writes of several objects.
+    /// Results of writes of several objects.
     pub span: Span,
-    /// What happened at snapshots.
+    /// Results of snapshots.
     pub album: Album,
-    /// What happened to streams.
+    /// Results of streams.
     pub streams: Streams,
-    /// What happened to clients that were fenced.
+    /// Results of fenced clients.
     pub fencing: Fencing,
-    /// Rare ways to full devices.
+    /// Rare paths of full devices.
     pub filling: crate::borders::Borders,
     fills: bool,
     claims: bool,
@@ -144,19 +144,19 @@ pub struct Workload {
     fences: bool,
     clients: u64,
     lives: bool,
-    /// Clients that ended and came again as a new instance.
+    /// Clients that ended and restarted as a new instance.
     pub reborn: u64,
     /// All faults have ended.
     pub calm: bool,
     keys: u64,
     next_value: u64,
     next_name: u64,
-    /// Last values seen, to make compare-and-sets succeed now and then.
+    /// Values seen last, so that some compare-and-set operations succeed.
     seen: Vec<Option<u64>>,
 }
 
 impl Workload {
-    /// So many registers; and, as the plan says, watches and locks, calls of methods, and
+    /// Creates this many registers and, according to the plan, watches and locks, method calls, and
     /// snapshots.
     #[must_use]
     pub fn new(plan: &crate::Plan) -> Self {
@@ -213,7 +213,7 @@ impl Workload {
         }
     }
 
-    /// Whether clients have short lives, in groups that forget them.
+    /// Whether clients are short-lived, in PGs that forget them.
     #[must_use]
     pub const fn is_forgetful(&self) -> bool {
         self.lives
@@ -225,10 +225,11 @@ impl Workload {
         config.retry_interval = Duration::from_millis(rng.between(300, 1500));
         config.ops_max = self.client_ops;
         self.next_name += 1;
-        // Who does other things as well has one life: locks and watches are an instance's.
+        // A client with other tasks has only one instance, because locks and watches belong to an
+        // instance.
         let lives = self.lives && index % 2 == 1;
-        // Who is slow says for long that nothing newer was answered: a late copy of what was is
-        // then not told by that from a first request.
+        // A slow client reports for a long time that nothing newer was answered, so a late
+        // duplicate cannot be distinguished from a first request by that.
         let slow = self.contend && !index.is_multiple_of(4);
         let fencer = Fencer::new(self.fences, index, self.clients);
         let only = lives || slow || fencer.is_victim();
@@ -293,14 +294,13 @@ impl SimClient {
         own.min(chores).min(calls).min(others).min(last)
     }
 
-    /// Whether an operation is under way.
+    /// Whether an operation is in flight.
     #[must_use]
     pub const fn is_busy(&self) -> bool {
         self.current.is_some()
     }
 
-    /// Objects that it waits for an answer about, and since when: registers, streams and those of
-    /// who is fenced.
+    /// Objects it is waiting for, and since when: registers, streams and those of fenced clients.
     #[must_use]
     pub fn waits_for(&self, work: &Workload) -> Vec<(ObjectId, u64)> {
         let key = |record: &Record| register(record.key.parse().expect("keys are numbers"));
@@ -314,7 +314,7 @@ impl SimClient {
             .collect()
     }
 
-    /// Whether its watches and locks have come to rest.
+    /// Whether its watches and locks are idle.
     #[must_use]
     pub fn is_settled(&self, work: &Workload) -> bool {
         self.chores.is_settled(&self.role, &work.notices)
@@ -328,8 +328,8 @@ impl SimClient {
             && self.filler.is_settled()
     }
 
-    /// Takes what has ended; gives up on what takes too long; begins something new. `now` is
-    /// virtual, `local` the client's clock.
+    /// Takes results; abandons what takes too long; begins something new. `now` is virtual, `local`
+    /// the client's clock.
     pub fn advance(&mut self, now: u64, local: Time, work: &mut Workload, rng: &mut Rng) {
         let mut ended = Vec::new();
         self.role.completions(&mut ended);
@@ -519,7 +519,7 @@ impl SimClient {
                         Some(expected) => {
                             let expected = content(expected);
                             operation.ops.push(SubOp::AssertExists { exists: true });
-                            // One byte more than expected, to notice a longer object.
+                            // One byte more than expected, to detect a longer object.
                             operation.ops.push(SubOp::CompareData {
                                 offset: 0,
                                 length: expected.len() as u64,
@@ -551,7 +551,7 @@ impl SimClient {
         rng: &mut Rng,
     ) {
         let think = self.aim.map_or(self.think_ns, |aim| aim.think_ns);
-        // Nothing more is to be found by asking often.
+        // Frequent operations find nothing more.
         let think = if work.calm { think * 30 } else { think };
         self.next_at = now + rng.below(think) + 1;
         self.ends = self.lives.is_some() && !rng.one_in(3);
@@ -577,15 +577,15 @@ impl SimClient {
             (Kind::Cas, Err(Failure::Refused(OpFailure::Guard { .. }))) => {
                 record.result = Some(Outcome::Swapped(false))
             }
-            // A resend that came when its answer could not be known any more: it may have happened.
+            // A resend that arrived when its result was no longer known: it may have been executed.
             (_, Err(Failure::Refused(OpFailure::Superseded {}) | Failure::Unknown)) => {
                 work.refused.insert(work.history.len());
                 record.return_ns = None;
                 record.unknown = true;
             }
-            // Damaged, and those who have other copies were away.
+            // Damaged, and the OSDs with other replicas were down.
             (Kind::Read, Err(Failure::Refused(OpFailure::Corrupt { .. }))) => record.fail = true,
-            // What was sent first may have happened, or happen yet.
+            // The first sending may have been executed, or may be executed later.
             (_, Err(Failure::Refused(OpFailure::Corrupt { .. }) | Failure::Doubtful(_))) => {
                 record.return_ns = None;
                 record.unknown = true;

@@ -1,12 +1,12 @@
-//! The simulated cluster: one queue of events, and what each event leads to.
+//! The simulated cluster: one queue of events, and the consequences of each event.
 //!
-//! Faults ([`crate::faults`]) last until [`Plan::faults_ns`]; then all is repaired, the clients
-//! stop a little later, and everything must become clean ([`crate::health`]).
+//! Faults ([`crate::faults`]) last until [`Plan::faults_ns`]; then everything is repaired, the
+//! clients stop a little later, and everything must become clean ([`crate::health`]).
 //!
-//! What can happen, and what cannot, is the fault model (`docs/faults.md`): messages as
-//! [`crate::network`] says, and none to a later life of its receiver; disks as [`crate::disk`]
-//! says; clocks as [`crate::clock`] says. A daemon may stand still between reading its clock and
-//! acting on it.
+//! The fault model (`docs/faults.md`) says what can happen: messages according to
+//! [`crate::network`], and none to a later incarnation of the receiver; disks according to
+//! [`crate::disk`]; clocks according to [`crate::clock`]. A daemon may pause between reading its
+//! clock and acting on it.
 
 use crate::clock::Clock;
 use crate::disk::{DEVICE_LENGTH, Disk};
@@ -33,13 +33,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub(crate) const CLUSTER: ClusterId = ClusterId(1);
-/// What a run may take: ten times what any seed did.
+/// Most events of a run: ten times the maximum of any seed.
 const EVENTS_MAX: u64 = 3_000_000;
-/// What may be under way at a moment: messages that nobody takes are memory.
+/// Most scheduled events: messages that are never taken use memory.
 const SCHEDULED_MAX: usize = 200_000;
-/// Of so many calls that are evaluated elsewhere one takes seconds.
+/// One in this many calls evaluated on another thread takes seconds.
 const LONG_CALLS: u64 = 12;
-/// The pool that the registers are in.
+/// The pool of the registers.
 pub const POOL: &str = "registers";
 #[derive(Debug)]
 #[allow(
@@ -47,30 +47,30 @@ pub const POOL: &str = "registers";
     reason = "messages are what there is most of"
 )]
 pub(crate) enum Event {
-    /// A daemon is given something.
+    /// An input of a daemon.
     Input {
         who: Entity,
         life: u64,
         input: Input,
     },
-    /// It acts on a reading of the clock that is old by now.
+    /// A daemon acts on an old reading of its clock.
     StaleAct {
         who: Entity,
         life: u64,
         local: Time,
         inputs: Vec<Input>,
     },
-    /// An OSD's turn with what it has gathered.
+    /// An OSD's turn with its gathered inputs.
     Turn {
         who: Entity,
         life: u64,
     },
-    /// Its disk has done something.
+    /// A daemon's disk has made progress.
     Disk {
         who: Entity,
         life: u64,
     },
-    /// A client, or somebody at the commands, is given a message.
+    /// A message for a client or operator.
     ToClient {
         to: Entity,
         from: Entity,
@@ -84,18 +84,18 @@ pub(crate) enum Event {
     },
     WakeClient(usize),
     WakeRegistrar(usize),
-    /// The operator looks whether his wishes are met.
+    /// The operator checks conditions.
     Operate,
-    /// Somebody without a monitor tries one.
+    /// An entity without a monitor session tries a monitor.
     Seek(Entity),
-    /// A connection that a cut has silenced is given up.
+    /// A connection silenced by a cut is closed.
     BreakSession {
         who: Entity,
         number: u64,
     },
     Fault,
     Restart(Entity),
-    /// The watchdog of an OSD's life looks at its device.
+    /// The watchdog of an OSD's incarnation checks its device.
     WatchDevice {
         osd: OsdId,
         life: u64,
@@ -103,26 +103,26 @@ pub(crate) enum Event {
     Heal(CutId),
     /// Members are compared with primaries.
     Survey,
-    /// So long after the last fault everything must serve: what was wrong has had its time, and
-    /// nothing has been done about it yet.
+    /// Some time after the last fault everything must serve: faults have had time to be handled,
+    /// and no repair has been ordered yet.
     Calm,
-    /// A primary is deposed by those who are not alone with it.
+    /// A primary is deposed by the entities that are not with it.
     Depose {
         pg: PgId,
         primary: OsdId,
         alone: Vec<Entity>,
     },
-    /// These lose power at once; the first stays away for so long.
+    /// These lose power at once; the first stays away for this long.
     Blackout {
         members: Vec<OsdId>,
         away: u64,
     },
-    /// These lose power at once, and some clients do not reach any OSD for a while.
+    /// These lose power at once, and some clients cannot reach any OSD for a while.
     Dark {
         members: Vec<OsdId>,
         apart: Vec<Entity>,
     },
-    /// What reaches these from others, for so long, is only what is short.
+    /// For this long, only short messages from others reach these.
     Squeeze {
         alone: Vec<Entity>,
         wait: u64,
@@ -152,59 +152,59 @@ pub struct World {
     events: u64,
     crashes: u64,
     verbose: bool,
-    /// How long a daemon is busy with one input; only where times are measured.
+    /// How long a daemon is busy with one input; used only for measurements.
     pub(crate) service_ns: u64,
-    /// How long a flush takes, in ns: at least and at most.
+    /// Duration of a flush in ns: minimum and maximum.
     pub(crate) flush_ns: (u64, u64),
-    /// Messages of monitors to OSDs.
+    /// Messages from monitors to OSDs.
     pub(crate) mon_to_osd: u64,
-    /// Who was given the last event, where somebody asks.
+    /// The receiver of the last event, for measurements.
     pub(crate) last: Option<Entity>,
-    /// The class that clients call has been ordered.
+    /// Whether the class that clients call has been ordered.
     installed: bool,
-    /// Borders crossed by daemons that are gone.
+    /// Borders crossed by former incarnations of daemons.
     pub(crate) borders: nacre_osd::borders::Borders,
-    /// Rare paths of the simulator's own.
+    /// The simulator's own rare paths.
     pub(crate) rare: crate::borders::Borders,
     /// Comparisons of a member with its primary.
     pub(crate) surveyed: u64,
-    /// From then on, in virtual nanoseconds, every operation that is begun must be answered.
+    /// Operations begun from then on, in virtual nanoseconds, must be answered.
     pub(crate) must_answer_from: u64,
-    /// 1 if an object waits for an operator's word.
+    /// 1 if an object needs an operator's decision.
     reverts: u32,
-    /// What OSDs on disks that rot have said has lost data, at which version.
+    /// Objects and versions that OSDs on corrupt disks have reported as having lost data.
     pub(crate) rotted: BTreeSet<(nacre_types::ObjectId, nacre_types::Version)>,
-    /// Disks that were lost for good.
+    /// Permanently lost disks.
     pub(crate) losses: crate::replace::Losses,
     pub(crate) moves: crate::moves::Moves,
-    /// OSDs that a leading monitor kept down at the last look.
+    /// OSDs that a leading monitor kept down at the last check.
     pub(crate) kept_down: Vec<OsdId>,
     /// Random classes that have been ordered: class and version.
     ordered: BTreeSet<(usize, usize)>,
-    /// Does for all OSDs what takes long.
+    /// Runs the long jobs of all OSDs.
     tools: Tools,
 }
 
-/// How the faults' end left a cluster.
+/// The state of a cluster after the faults.
 #[derive(PartialEq, Eq)]
 enum Ended {
-    /// Everything is whole again.
+    /// Everything is repaired.
     Clean,
-    /// Some objects wait for an operator's word ([`crate::verdict::wants_an_operators_word`]).
+    /// Some objects need an operator's decision ([`crate::verdict::wants_an_operators_word`]).
     Unhealable,
 }
 
 /// Runs a plan to its end.
 ///
 /// # Panics
-/// When something is found: an invariant, a history that is not linearizable, copies that differ, a
-/// cluster that does not heal.
+/// When something is found: a violated invariant, a history that is not linearizable, replicas that
+/// differ, a cluster that does not heal.
 #[must_use]
 pub fn run(plan: &Plan, verbose: bool) -> Report {
     let mut world = World::new(plan.clone(), verbose);
     world.note(|| format!("{plan:?}"));
     if world.run_until_clean() == Ended::Unhealable {
-        // Nothing more comes of it; what clients were told is judged all the same.
+        // Nothing more will happen; the clients' answers are still judged.
         world.reverts = 1;
         if let Err(violations) = nacre_history::check(&world.work.history) {
             panic!("{}", violations[0]);
@@ -248,7 +248,7 @@ impl World {
                 config("mon.compact_entries", plan.compact_entries),
                 config("osd.beacon_interval_ms", plan.beacons_ms.0),
                 config("mon.osd_beacon_timeout_ms", plan.beacons_ms.1),
-                // The clients, who have no names, may bring scripts of their own.
+                // The clients, which have no names, may send their own scripts.
                 Change::ClientSet {
                     name: Name::default(),
                     capabilities: vec![Capability::All {}],
@@ -365,7 +365,7 @@ impl World {
         self.schedule.push(self.plan.faults_ns, Event::EndOfFaults);
     }
 
-    /// Everybody who sends messages.
+    /// All entities that send messages.
     pub(crate) fn everybody(&self) -> Vec<Entity> {
         let daemons = self.processes.keys().copied();
         let clients = self
@@ -448,7 +448,7 @@ impl World {
     pub(crate) fn now(&self) -> u64 {
         self.schedule.now
     }
-    /// Something happens after a while.
+    /// Schedules an event after a while.
     pub(crate) fn after(&mut self, wait: u64, event: Event) {
         let at = self.now() + wait;
         self.schedule.push(at, event);
@@ -503,15 +503,16 @@ impl World {
             && self.processes.values().all(|process| process.gone || process.role.is_some())
             && self.is_every_monitor_in()
             && self.clients.iter().all(idle)
-            // What a client gave up on may come late: members differ until its update is everywhere.
+            // Abandoned operations may be executed late: members differ until their updates are
+            // everywhere.
             && self.processes.values().filter_map(Process::osd).all(|osd| osd.client_load().0 == 0)
             && self.registrars.iter().all(|registrar| registrar.finished && !registrar.is_busy())
             && self.ledger.map().is_some_and(|map| self.operator.is_content(map))
             && self.is_clean()
     }
 
-    /// Snapshots come and go while there are faults; afterwards some more go, so that there is
-    /// something to trim.
+    /// Creates and removes snapshots during the faults; afterwards removes some more, so that there
+    /// is something to trim.
     fn order_snapshots(&mut self) {
         if !self.plan.snaps || !self.faults {
             return;
@@ -528,7 +529,7 @@ impl World {
         self.work.album.removing.extend(removed);
         self.order(&request);
     }
-    /// Victims are fenced, for as long as it takes, and let act again.
+    /// Fences victims for as long as requested, and lifts fences.
     fn order_fences(&mut self) {
         for (client, instance, order) in self.work.fencing.orders() {
             let who = Entity::Client(client);
@@ -536,7 +537,7 @@ impl World {
             let add =
                 json!({"command": "fence add", "entity": who.to_string(), "instance": instance.0});
             let lift = json!({"command": "fence rm", "entity": who.to_string()});
-            // Whoever of its instances was to act again is over, or is to be fenced once more.
+            // The instance to be unfenced is gone, or is to be fenced once more.
             self.operator.recant(&lift);
             match order {
                 Order::Add => self
@@ -558,7 +559,7 @@ impl World {
             .flat_map(|pool| pool.snaps.named.keys().copied())
             .collect();
         for snap in all {
-            // Where devices are full, clones may be what fills them: deletions alone make no room
+            // If devices are full, clones may be what fills them: deletions alone free no space
             // then.
             if self.rng.one_in(2) || self.plan.small_disks {
                 self.work.album.removing.insert(snap);
@@ -682,7 +683,7 @@ impl World {
         let role = match who {
             Entity::Mon(id) => {
                 let mut config = MonConfig::new(id, CLUSTER, self.rng.any());
-                // Nobody knows what the wall clock will say next time.
+                // The next wall clock reading is unpredictable.
                 config.unix_ms_at_zero = self.rng.below(1 << 42);
                 Daemon::Mon(Box::new(Mon::open(config, local, &mut outputs)))
             }
@@ -705,7 +706,7 @@ impl World {
         }
     }
 
-    /// The daemon is gone at once. Whether it ran.
+    /// Crashes the daemon. Returns whether it was running.
     pub(crate) fn crash(&mut self, who: Entity) -> bool {
         let process = self.processes.get_mut(&who).expect("a process per daemon");
         if let Some(osd) = process.osd() {
@@ -744,7 +745,7 @@ impl World {
         true
     }
 
-    /// The daemon crashes and comes back after a while.
+    /// Crashes the daemon and restarts it after a while.
     pub(crate) fn crash_for(&mut self, who: Entity, wait: u64) {
         if self.crash(who) {
             self.after(wait, Event::Restart(who));
@@ -778,7 +779,7 @@ impl World {
             return;
         }
         if let Input::Tick = input {
-            // An earlier one was asked for since.
+            // An earlier tick has been requested since.
             if process.wake > now {
                 return;
             }
@@ -798,7 +799,7 @@ impl World {
         self.begin_turn(who, life, vec![input]);
     }
 
-    /// An OSD takes what has come meanwhile, all at once.
+    /// An OSD handles its gathered inputs in one turn.
     fn take_turn(&mut self, who: Entity, life: u64) {
         let now = self.now();
         let process = self.processes.get_mut(&who).expect("a process per daemon");
@@ -845,7 +846,7 @@ impl World {
         }
     }
 
-    /// What brings a map is a turn of its own, as in the real host.
+    /// An input with a map is a turn of its own, as in the real host.
     fn act(&mut self, who: Entity, local: Time, inputs: Vec<Input>) {
         let mut left = inputs;
         while !left.is_empty() {
@@ -869,7 +870,7 @@ impl World {
             osd.on_store_limit(process.disk.logged_bytes_max());
         }
         let mut outputs = Vec::new();
-        // A tick that comes too early is none.
+        // A tick that is too early is dropped.
         let mut inputs = inputs
             .into_iter()
             .filter(|input| !(early && is_tick(input)));
@@ -877,7 +878,7 @@ impl World {
         self.perform(who, outputs);
     }
 
-    /// Stores that nobody writes to rest.
+    /// Lets idle stores do idle work.
     fn rest(&mut self) {
         let now = self.now();
         let looks = |process: &Process| process.role.is_some() && process.busy_until <= now;
@@ -905,7 +906,7 @@ impl World {
         self.perform(who, Vec::new());
     }
 
-    /// The class is installed, in two versions, as soon as its sources are stored.
+    /// Installs the class, in two versions, as soon as its sources are stored.
     fn install_programs(&mut self) {
         if !self.plan.programs || self.installed || !self.work.book.is_stored() {
             return;
@@ -917,7 +918,7 @@ impl World {
         }
     }
 
-    /// Random classes, each version as soon as its source is stored.
+    /// Installs random classes, each version as soon as its source is stored.
     fn install_randoms(&mut self) {
         while let Some((class, version)) = self
             .work
@@ -950,7 +951,7 @@ impl World {
         });
     }
 
-    /// Performs outputs, and what follows from them within this wake-up.
+    /// Performs outputs, and their consequences within this wake-up.
     fn perform(&mut self, who: Entity, mut outputs: Vec<Output>) {
         let now = self.now();
         let mut events = Vec::new();
@@ -994,15 +995,15 @@ impl World {
         self.schedule_next(who);
     }
 
-    /// A daemon stops by itself: it may when its disk was broken.
+    /// A daemon stops by itself: that is allowed if its disk was broken.
     fn stopped(&mut self, who: Entity, why: &str) {
         let is_monitor = matches!(who, Entity::Mon(_));
         if is_monitor {
-            // It may have told others of a map in this turn, and shows nothing any more (seeds 1429
+            // It may have reported a map in this turn that it will not show any more (seeds 1429
             // and 1894).
             self.ledger.one_has_ended();
         }
-        // Whoever hears that it was removed ends, and has nothing any more that anybody wants: see
+        // A monitor that learns that it was removed ends, and its data is not needed any more: see
         // `moves.rs`.
         if self.plan.moves && is_monitor && why.contains("was removed from the cluster") {
             self.note(|| format!("{who} halts: {why}"));
@@ -1015,8 +1016,8 @@ impl World {
             self.index_failed(who, why);
             return;
         }
-        // The operator's word for a new store may come later than its first start, and an order
-        // that is late may remove it again.
+        // The operator's order for a new store may be executed after its first start, and a late
+        // order may remove it again.
         let replaced = process.store > 0 && why.contains("osd add");
         assert!(process.broken || replaced, "{who} halts: {why}");
         self.note(|| format!("{who} halts: {why}"));
@@ -1024,7 +1025,7 @@ impl World {
         self.crash_for(who, wait);
     }
 
-    /// In order. Says why the daemon stops, if it does.
+    /// Performs outputs in order. Returns why the daemon stops, if it does.
     fn perform_once(&mut self, who: Entity, outputs: Vec<Output>) -> Option<String> {
         for output in outputs {
             let now = self.now();
@@ -1036,7 +1037,7 @@ impl World {
                     message,
                     before,
                 } => {
-                    // The host looks at the clock once more as it lets the reply go.
+                    // The host reads the clock again when it releases the reply.
                     if before.is_none_or(|before| process.clock.local(now) <= before) {
                         self.send(who, to, epoch, message);
                     }
@@ -1047,7 +1048,7 @@ impl World {
                 Output::Run(job) => {
                     let life = process.life;
                     let input = Input::Done(job.run(&mut self.tools));
-                    // On a busy machine for longer than a client waits before it asks again.
+                    // A busy machine: longer than a client waits before it asks again.
                     let busy = self.rng.one_in(LONG_CALLS);
                     let wait = if busy {
                         self.rng.between(1500 * MS, 6000 * MS)
@@ -1056,7 +1057,7 @@ impl World {
                     };
                     self.after(wait, Event::Input { who, life, input });
                 }
-                // Here peers are found by what they are.
+                // Here peers are found by their identity.
                 Output::Say(_) | Output::Meet { .. } => {}
                 Output::Halt { why } => return Some(why),
             }
@@ -1064,7 +1065,7 @@ impl World {
         None
     }
 
-    /// Writes down a map that nobody has shown before.
+    /// Records a map that was not shown before.
     fn look_at(&mut self, who: Entity) {
         let now = self.now();
         let process = self.processes.get_mut(&who).expect("a process per daemon");
@@ -1222,7 +1223,7 @@ impl World {
         }
     }
 
-    /// The operator gives an order: to whatever monitor he reaches, once.
+    /// The operator sends an order once, to any reachable monitor.
     pub(crate) fn order(&mut self, request: &serde_json::Value) {
         let command: Command = self.operator.order(request);
         self.send_mon(Operator::WHO, Epoch::NONE, Message::Command(command));
@@ -1266,7 +1267,7 @@ impl World {
         }
     }
 
-    /// A connection with a monitor is gone, and both ends notice.
+    /// A connection with a monitor breaks, and both ends notice.
     pub(crate) fn end_session(&mut self, who: Entity) {
         let Some(mon) = self.sessions.close(who) else {
             return;
@@ -1282,14 +1283,14 @@ impl World {
     }
 
     fn send_mon(&mut self, from: Entity, epoch: Epoch, message: Message) {
-        // Without a session it is lost: whoever needs an answer asks again.
+        // Without a session it is lost; a sender that needs an answer asks again.
         if let Some(mon) = self.sessions.of(from) {
             self.send(from, Entity::Mon(mon), epoch, message);
         }
     }
 
-    /// What has several things to say is sent as it is, or each by itself, so that any of them may
-    /// be lost and come at any time.
+    /// A message with several items is sent as it is, or split into single items, so that each may
+    /// be lost and arrive at any time.
     pub(crate) fn send(&mut self, from: Entity, to: Entity, epoch: Epoch, message: Message) {
         match message {
             Message::Replicate(updates, payload)
@@ -1326,7 +1327,7 @@ impl World {
         {
             self.see_early(osd, client, applied);
         }
-        // What arrives is what was written: every message goes through its bytes.
+        // Every message is encoded and decoded on its way.
         let mut meta = Vec::new();
         message.put_meta(&mut meta);
         let payload_len = nacre_wire::msg::payload_len(message.payload());
@@ -1350,7 +1351,7 @@ impl World {
         let payload: Payload = message.payload().to_vec();
         let message =
             Message::decode(kind, compat, &meta, payload).expect("what was encoded decodes");
-        // A command travels on one connection, which doubles nothing; asking again is a new
+        // A command travels on one connection, which duplicates nothing; asking again is a new
         // command.
         if let Some(again) = again.filter(|_| !matches!(message, Message::Command(_))) {
             if let (Entity::Client(client), Message::OpRequest(request, _)) = (from, &message) {
@@ -1361,8 +1362,8 @@ impl World {
         self.deliver(at, from, to, epoch, message);
     }
 
-    /// What is lost between a client and an OSD is lost with its connection: nothing sent later on
-    /// it arrives either. Both ends notice some time later.
+    /// A loss between a client and an OSD breaks the connection: nothing sent on it later arrives
+    /// either. Both ends notice some time later.
     fn break_path(&mut self, from: Entity, to: Entity) {
         let (client, osd) = match (from, to) {
             (Entity::Client(_), Entity::Osd(osd)) => (from, osd),
@@ -1418,7 +1419,7 @@ impl World {
         }
     }
 
-    /// Why an operation of a client takes so long, for people.
+    /// A human-readable reason why a client's operation takes so long.
     pub(crate) fn blocked(&self) -> String {
         let mut lines = String::new();
         for client in &self.clients {
@@ -1430,8 +1431,8 @@ impl World {
     }
 }
 
-/// What an OSD hears of its store: how much it has, and how much of that is used. Of one that
-/// counts as full a little is left: recovery gets nothing any more, deletions do.
+/// What an OSD is told about its store: capacity and usage. A store that counts as full has a
+/// little space left: too little for recovery, enough for deletions.
 fn room(plan: &Plan, disk: &mut Disk, counts_as_full: bool) -> (u64, u64) {
     let (all, used) = match plan.small_disks {
         true => disk.fullness(),
@@ -1457,7 +1458,7 @@ fn osd_config(plan: &Plan, id: OsdId, store: u64, process: u64) -> OsdConfig {
         address: Address(format!("sim:{id}")),
         class: String::new(),
         host: format!("host{}", id.0),
-        // What CRUSH weighs it by; also of one that says it is small.
+        // Its CRUSH weight, even for a store that reports a small capacity.
         capacity: crate::plan::CAPACITY,
         timing: Timing {
             grace: Duration::from_millis(plan.grace_ms),

@@ -1,4 +1,4 @@
-//! The simulator itself: that it repeats, and that it finds.
+//! Tests of the simulator itself: it is reproducible, and it finds bugs.
 
 use std::process::Command;
 
@@ -16,8 +16,8 @@ fn said(program: &str, arguments: &[&str]) -> (bool, String) {
     )
 }
 
-/// Two processes, one seed: the same digest over every event. Anything that iterates at random,
-/// reads a clock or an address shows here.
+/// Two processes with one seed give the same digest over every event. Random iteration, or reading
+/// a clock or an address, is detected here.
 #[test]
 fn the_same_seed_gives_the_same_bytes_in_two_processes() {
     for seed in ["3", "26", "77"] {
@@ -30,7 +30,7 @@ fn the_same_seed_gives_the_same_bytes_in_two_processes() {
     assert_ne!(sim(&["--seed", "3"]).1, sim(&["--seed", "26"]).1);
 }
 
-/// The same of file systems.
+/// The same for file systems.
 #[test]
 fn the_same_seed_of_files_gives_the_same_bytes_in_two_processes() {
     let files = |seed| said(env!("CARGO_BIN_EXE_files"), &["--seed", seed]);
@@ -50,8 +50,8 @@ fn the_same_seed_of_files_gives_the_same_bytes_in_two_processes() {
     );
 }
 
-/// Seeds that found something once; what they found is told where it was mended. Kept because they
-/// are cheap, not because they still lead to the same place.
+/// Seeds that once found something; the finding is described where it was fixed. Kept because they
+/// are cheap, not because they still reach the same place.
 #[test]
 fn seeds_that_found_something() {
     for seed in ["6", "35", "268", "439"] {
@@ -60,8 +60,8 @@ fn seeds_that_found_something() {
     }
 }
 
-/// The checks of watches and locks say nothing where nobody watches or locks: faults and all, there
-/// is something of everything.
+/// The checks of watches and locks prove nothing if no client watches or locks: even with faults,
+/// each kind of event must occur.
 #[test]
 fn watches_notifies_and_locks_meet_all_that_can_happen_to_them() {
     let mut sum = nacre_sim::claims::Counts::default();
@@ -91,7 +91,7 @@ fn watches_notifies_and_locks_meet_all_that_can_happen_to_them() {
     assert!(all.iter().all(|count| *count > 5), "{sum}");
 }
 
-/// As above, of snapshots.
+/// The same for snapshots.
 #[test]
 fn snapshots_rollbacks_and_copies_meet_all_that_can_happen_to_them() {
     let mut sum = nacre_sim::snapshots::SnapCounts::default();
@@ -111,8 +111,8 @@ fn snapshots_rollbacks_and_copies_meet_all_that_can_happen_to_them() {
     assert!(all.iter().all(|count| *count > 5), "{sum}");
 }
 
-/// As above, of random classes: the checks say nothing where nothing fails, nobody is replaced and
-/// every answer comes.
+/// The same for random classes: the checks prove nothing if no call fails, no version is replaced
+/// and every answer arrives.
 #[test]
 fn random_classes_meet_all_that_can_happen_to_them() {
     let mut sum = nacre_sim::programs::random::Counts::default();
@@ -136,7 +136,7 @@ fn random_classes_meet_all_that_can_happen_to_them() {
     );
 }
 
-/// As above, of the library's classes.
+/// The same for the library's classes.
 #[test]
 fn the_librarys_classes_meet_all_that_can_happen_to_them() {
     let mut sum = nacre_sim::programs::library::Counts::default();
@@ -166,7 +166,7 @@ fn the_librarys_classes_meet_all_that_can_happen_to_them() {
     );
 }
 
-/// As above, of writes that span objects.
+/// The same for writes that span objects.
 #[test]
 fn spanning_writes_meet_all_that_can_happen_to_them() {
     let mut sum = nacre_sim::spanning::Counts::default();
@@ -187,8 +187,8 @@ fn spanning_writes_meet_all_that_can_happen_to_them() {
     );
 }
 
-/// As above, of fences that operators lift: who was shut out goes on, is fenced once more, finds
-/// its lock taken over, and hears of writes that may have happened.
+/// The same for fences that operators lift: a fenced instance continues, is fenced once more, finds
+/// its lock taken over, and learns of writes that may have been executed.
 #[test]
 fn lifted_fences_meet_all_that_can_happen_to_them() {
     let mut sum = nacre_sim::borders::Borders::default();

@@ -1,11 +1,12 @@
-//! [`borders!`](crate::borders): how often a part of Nacre came to each of its limits and rare
-//! paths.
+//! [`borders!`](crate::borders): counts how often a part of Nacre reached each of its limits and
+//! rare paths.
 //!
-//! A limit is a border between two ways through the code. A border that no test crosses is code
-//! that nothing tests: the simulator draws limits small, counts, and fails when one stays at zero
-//! (`docs/faults.md`). What is counted is rare, so counting costs nothing that matters.
+//! A limit is a border between two paths through the code. A border that no test crosses separates
+//! untested code: the simulator sets limits low, counts, and fails when a counter stays at zero
+//! (`docs/faults.md`). Counted events are rare, so counting costs nothing noticeable.
 
-/// Makes the struct `Borders`: a counter per border, each with a line that says what happened.
+/// Defines the struct `Borders`: a counter per border, each with a comment that describes the
+/// event.
 #[macro_export]
 macro_rules! borders {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
@@ -16,12 +17,12 @@ macro_rules! borders {
         }
 
         impl Borders {
-            /// All of them, by name.
+            /// All counters, by name.
             #[must_use]
             pub fn counts(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name)),+]
             }
-            /// Adds what another one counted.
+            /// Adds another's counters.
             pub fn add(&mut self, other: &Self) {
                 $(self.$name += other.$name;)+
             }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// A part of the namespace that one server at a time has authority over, from 0. A server that
-/// dies leaves its rank to another one.
+/// A part of the namespace over which one server at a time has authority, numbered from 0. When
+/// that server dies, another one takes over its rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank(pub u16);
 
@@ -13,21 +13,22 @@ impl fmt::Display for Rank {
     }
 }
 
-/// An inode's number, never given twice within a file system (CEPH-25). Printed in hexadecimal.
+/// An inode's number, never reused within a file system (CEPH-25). Printed in hexadecimal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ino(pub u64);
 
 impl Ino {
-    /// The directory that has the root's entry, and no name itself.
+    /// The directory that contains the root's entry; it has no name itself.
     pub const TOP: Self = Self(0);
-    /// The root.
+    /// The root directory.
     pub const ROOT: Self = Self(1);
-    /// A rank's first serial: what is below is fixed.
+    /// A rank's first serial; lower numbers have fixed meanings.
     pub const SERIAL_MIN: u64 = 1 << 20;
-    /// Serials are below this: some 281 million million per rank.
+    /// End of serials, excluded: some 281 million million per rank.
     pub const SERIAL_END: u64 = 1 << 48;
 
-    /// The number that a rank gives as its `serial`th. Ranks never meet: each has its own range.
+    /// The number that a rank assigns as its `serial`th. Each rank has a range of its own, so ranks
+    /// never assign the same number.
     ///
     /// # Panics
     /// If the serial is not between [`Self::SERIAL_MIN`] and [`Self::SERIAL_END`].
@@ -39,19 +40,19 @@ impl Ino {
         );
         Self(u64::from(rank.0) << 48 | serial)
     }
-    /// The hidden directory of a rank's files that have had more than one name (ADR 0006).
+    /// The hidden directory for a rank's files that have had more than one name (ADR 0006).
     #[must_use]
     pub const fn links(rank: Rank) -> Self {
         Self(0x1_0000 + rank.0 as u64)
     }
-    /// The hidden directory of a rank's files that have no name, or none any more, and are open, or
-    /// whose data is not removed yet.
+    /// The hidden directory for a rank's files that have no name (or none any more) and are open,
+    /// or whose data is not removed yet.
     #[must_use]
     pub const fn strays(rank: Rank) -> Self {
         Self(0x2_0000 + rank.0 as u64)
     }
-    /// The rank that gave it, and that has its attributes, whatever directories its names are in;
-    /// of a hidden directory, whose it is.
+    /// The rank that assigned it, which holds its attributes, whatever directories its names are
+    /// in; for a hidden directory, the rank that owns it.
     #[must_use]
     pub const fn rank(self) -> Rank {
         match self.0 {
@@ -59,7 +60,7 @@ impl Ino {
             number => Rank((number >> 48) as u16),
         }
     }
-    /// Whether it is a directory that no path leads to.
+    /// Whether it is a hidden directory, which no path reaches.
     #[must_use]
     pub const fn is_hidden(self) -> bool {
         self.0 == Self::TOP.0 || (self.0 > Self::ROOT.0 && self.0 < Self::SERIAL_MIN)
@@ -72,7 +73,7 @@ impl fmt::Display for Ino {
     }
 }
 
-/// A fragment of a directory: the entries whose names' hashes begin with certain bits.
+/// A fragment of a directory: the entries whose names' hashes start with certain bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Frag {
     bits: u8,
@@ -80,19 +81,19 @@ pub struct Frag {
 }
 
 impl Frag {
-    /// All of a directory that was never split.
+    /// A directory that was never split.
     pub const WHOLE: Self = Self { bits: 0, value: 0 };
     /// Most bits: 16.7 million fragments.
     pub const BITS_MAX: u8 = 24;
-    /// Bits of a name's hash.
+    /// Number of bits in a name's hash.
     pub const HASH_BITS: u8 = 63;
 
-    /// The fragment of hashes whose first `bits` are `value`; `None` if there is none.
+    /// The fragment of hashes whose first `bits` bits are `value`; `None` if that is invalid.
     #[must_use]
     pub fn new(bits: u8, value: u32) -> Option<Self> {
         (bits <= Self::BITS_MAX && u64::from(value) < 1 << bits).then_some(Self { bits, value })
     }
-    /// How many bits of the hash, and which.
+    /// The number of bits, and their value.
     #[must_use]
     pub const fn parts(self) -> (u8, u32) {
         (self.bits, self.value)
@@ -100,7 +101,7 @@ impl Frag {
     /// The lowest hash in it.
     #[must_use]
     pub fn first(self) -> u64 {
-        // A shift by all bits would be none.
+        // Shifting by all bits would overflow.
         if self.bits == 0 {
             0
         } else {
@@ -112,7 +113,7 @@ impl Frag {
     pub fn last(self) -> u64 {
         self.first() | ((1 << (Self::HASH_BITS - self.bits)) - 1)
     }
-    /// Whether a name with this hash belongs here.
+    /// Whether a name with this hash belongs to the fragment.
     #[must_use]
     pub fn has(self, hash: u64) -> bool {
         hash >> (Self::HASH_BITS - self.bits) == u64::from(self.value)

@@ -1,9 +1,9 @@
-//! Who is who: daemons and their instances, clients, pools and placement groups.
+//! Identities: daemons and their instances, clients, pools and placement groups.
 
 use std::fmt;
 
 /// A cluster's identity, chosen at random when it is created. Every daemon, store and handshake
-/// carries it, so that a directory of another cluster is noticed before anything is written.
+/// carries it, so that a directory of another cluster is detected before anything is written.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterId(pub u128);
 
@@ -40,7 +40,8 @@ numbered!(
     MonId(u32), "mon."
 );
 numbered!(
-    /// A client as the monitors registered it or as it named itself: unique for the life of the cluster.
+    /// A client, as registered by the monitors or as it named itself: unique within the cluster for
+    /// ever.
     ClientId(u64), "client."
 );
 numbered!(
@@ -48,8 +49,9 @@ numbered!(
     PoolId(u64), ""
 );
 numbered!(
-    /// One life of a daemon or client process, larger than every earlier life's of the same entity.
-    /// Fencing (DESIGN §3) works on instances: a fenced one never acts again, its successor may.
+    /// One run of a daemon or client process; larger than every earlier instance of the same
+    /// entity. Fencing (DESIGN §3) works on instances: a fenced one never acts again, its successor
+    /// may.
     Instance(u64), "#"
 );
 
@@ -58,7 +60,7 @@ numbered!(
 pub struct Shard(pub u8);
 
 impl Shard {
-    /// Every copy is whole: the pool is replicated.
+    /// Every replica is complete: the pool is replicated.
     pub const NONE: Self = Self(u8::MAX);
 }
 impl Default for Shard {
@@ -70,7 +72,7 @@ impl Default for Shard {
 /// A placement group (CEPH-40): the unit of replication, peering and recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PgId {
-    /// The pool it is a part of.
+    /// The pool it belongs to.
     pub pool: PoolId,
     /// Its number in the pool, below the pool's `pg_num`.
     pub seed: u32,
@@ -121,7 +123,7 @@ impl std::str::FromStr for PgId {
     }
 }
 
-/// Anything that has an address: either end of a connection.
+/// An entity with an address: either end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Entity {
     /// A monitor.

@@ -1,14 +1,14 @@
 //! Identifiers and quantities that every Nacre crate shares.
 //!
-//! Each number that crosses a crate border has a type of its own, with only the operations that
-//! make sense for it: an [`Epoch`] has a successor, two [`Time`]s have a distance, an [`OsdId`] has
+//! Each number that crosses a crate border has a type of its own, with only the operations that are
+//! meaningful for it: an [`Epoch`] has a successor, two [`Time`]s have a distance, an [`OsdId`] has
 //! neither.
 //!
 //! * [`borders`]: counters of limits and rare paths;
 //! * [`file`]: inodes, ranks, fragments of directories;
-//! * [`id`]: who is who (daemons, instances, pools, placement groups);
+//! * [`id`]: identities (daemons, instances, pools, placement groups);
 //! * [`name`]: object names;
-//! * [`planted`]: switches for bugs that tests must notice;
+//! * [`planted`]: switches for bugs that tests must detect;
 //! * [`time`]: the host's clock as plain values;
 //! * [`version`]: positions in the cluster's and a placement group's history.
 #![forbid(unsafe_code)]

@@ -7,18 +7,19 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A byte string that names something: an object, a namespace, an attribute. Usually UTF-8, never
+/// A byte string that names something: an object, a namespace, an attribute. Usually UTF-8, but not
 /// required to be: file names are not. Cloning shares the bytes. At most [`Name::LEN_MAX`] bytes,
 /// checked where names enter.
 ///
-/// Servers keep millions of them: two words, and an allocation that ends where the bytes do. A
-/// slice of the message that a name came with would have four, and keep all of that in memory.
+/// Servers keep millions of names, so a name is two words and an allocation of exactly its length.
+/// A slice of the message that contained the name would be four words and keep the whole message in
+/// memory.
 #[derive(Clone, Default)]
 pub struct Name(Option<Arc<[u8]>>);
 
-/// As its bytes. Most names of an object are empty, and empty ones are not handed to `memcmp`:
-/// their bytes have no address that is mapped, and with AVX-512 it reads there under a mask that
-/// lets nothing through, which processors do in microcode. That took a sixth of a small read.
+/// Compares the bytes. Most names of an object are empty, and empty ones are not passed to
+/// `memcmp`: they have no mapped address, and with AVX-512 `memcmp` reads there under an all-zero
+/// mask, which processors handle in microcode. That took a sixth of a small read.
 impl PartialEq for Name {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
@@ -43,7 +44,7 @@ impl PartialOrd for Name {
     }
 }
 
-/// Equal, ordered and hashed as its bytes: maps by name are asked by bytes.
+/// Equal, ordered and hashed like its bytes, so that maps by name can be searched by bytes.
 impl Borrow<[u8]> for Name {
     fn borrow(&self) -> &[u8] {
         self.as_bytes()
@@ -60,10 +61,10 @@ impl Name {
     /// Longest object name, locator key, namespace or attribute name, in bytes.
     pub const LEN_MAX: usize = 2048;
 
-    /// A copy of `bytes`.
+    /// Copies `bytes`.
     #[must_use]
     pub fn copy(bytes: &[u8]) -> Self {
-        // Nothing is allocated for no bytes, and there is one empty name.
+        // The empty name allocates nothing and has a single representation.
         Self((!bytes.is_empty()).then(|| bytes.into()))
     }
 
@@ -120,7 +121,7 @@ impl fmt::Debug for Name {
     }
 }
 
-/// Which snapshot of an object; [`SnapId::HEAD`] is the live one.
+/// A snapshot of an object; [`SnapId::HEAD`] is the live object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SnapId(pub u64);
 
@@ -134,13 +135,13 @@ impl Default for SnapId {
     }
 }
 
-/// Tells successive objects of one name apart where both must exist for a while (erasure coding
-/// rolls back to it).
+/// Distinguishes successive objects with one name where both must exist for a while (erasure coding
+/// rolls back to the older one).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(pub u64);
 
 impl Generation {
-    /// The only one there is.
+    /// The only generation in use.
     pub const NONE: Self = Self(u64::MAX);
 }
 impl Default for Generation {
@@ -149,25 +150,25 @@ impl Default for Generation {
     }
 }
 
-/// The full name of an object (DESIGN §3): pool and shard come from the placement group it is
-/// addressed through.
+/// The full name of an object (DESIGN §3). Pool and shard come from the placement group through
+/// which it is addressed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId {
-    /// A part of the pool with its own names; empty is the default one.
+    /// A part of the pool with its own object names; empty is the default namespace.
     pub namespace: Name,
-    /// Placement key: hashed in place of `name` when not empty, so that objects can be kept
+    /// Placement key: hashed instead of `name` when not empty, so that objects can be placed
     /// together.
     pub key: Name,
     /// The name.
     pub name: Name,
-    /// Which snapshot.
+    /// The snapshot.
     pub snapshot: SnapId,
-    /// Which generation.
+    /// The generation.
     pub generation: Generation,
 }
 
 impl ObjectId {
-    /// The live object `name` of the default namespace.
+    /// The live object `name` in the default namespace.
     #[must_use]
     pub fn named(name: &str) -> Self {
         Self {

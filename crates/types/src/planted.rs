@@ -1,15 +1,15 @@
-//! [`planted_bugs!`](crate::planted_bugs): the switch of a crate for plausible bugs that its tests
-//! must notice; [`prove`]: that they do.
+//! [`planted_bugs!`](crate::planted_bugs): switches for plausible bugs of a crate that its tests
+//! must detect; [`prove`] checks that they do.
 //!
-//! A crate's `tests/mutants.rs` names a story for each of its bugs: a test that passes without the
-//! bug and fails with it.
+//! A crate's `tests/mutants.rs` names a story for each bug: a test that passes without the bug and
+//! fails with it.
 
 use std::fmt::Debug;
 use std::panic::catch_unwind;
 use std::process::ExitCode;
 
-/// Runs the story of each planted bug without it and with it, and prints what was caught. A story
-/// of several bugs runs once without them.
+/// Runs the story of each planted bug without and with the bug, and prints what was detected. A
+/// story shared by several bugs runs once without them.
 ///
 /// # Panics
 /// A bug has no story, or a story fails without its bug.
@@ -50,10 +50,9 @@ pub fn prove<M: Copy + Debug + PartialEq>(
     ExitCode::FAILURE
 }
 
-/// Makes the enum `Mutant` of a crate's planted bugs, and the functions `mutant` (whether one is
-/// switched on) and, with the feature
-/// `mutants` of that crate, `set_mutant`. Without the feature `mutant` is a constant `false`. One
-/// at a time, for the whole process.
+/// Defines the enum `Mutant` of a crate's planted bugs and the function `mutant`, which returns
+/// whether a bug is switched on. With the crate's feature `mutants` it also defines `set_mutant`;
+/// without it `mutant` is a constant `false`. At most one bug is on, for the whole process.
 #[macro_export]
 macro_rules! planted_bugs {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
@@ -65,27 +64,27 @@ macro_rules! planted_bugs {
         }
 
         impl Mutant {
-            /// All.
+            /// All planted bugs.
             pub const ALL: &'static [Self] = &[$(Self::$name),+];
         }
 
         #[cfg(feature = "mutants")]
         static ACTIVE: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(u8::MAX);
 
-        /// Switches one on, or all off.
+        /// Switches one bug on, or all off.
         #[cfg(feature = "mutants")]
         pub fn set_mutant(mutant: Option<Mutant>) {
             ACTIVE.store(mutant.map_or(u8::MAX, |m| m as u8), std::sync::atomic::Ordering::Relaxed);
         }
 
-        /// Whether this one is on.
+        /// Whether this bug is on.
         #[cfg(feature = "mutants")]
         #[must_use]
         pub fn mutant(mutant: Mutant) -> bool {
             ACTIVE.load(std::sync::atomic::Ordering::Relaxed) == mutant as u8
         }
 
-        /// Never.
+        /// Always `false`.
         #[cfg(not(feature = "mutants"))]
         #[must_use]
         pub const fn mutant(_: Mutant) -> bool {

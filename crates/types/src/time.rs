@@ -1,12 +1,13 @@
-//! The host's clock as plain values. Pure crates never read a clock; they are told.
+//! The host's clock as plain values. Pure crates never read a clock; they get the time as an
+//! argument.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A reading of one host's boot-time clock (it goes on while the machine sleeps, and no
-/// administrator sets it), in nanoseconds. Readings of different hosts are not comparable; only
-/// distances on one host mean something.
+/// A reading of one host's boot-time clock in nanoseconds. The clock continues while the machine
+/// sleeps, and administrators cannot set it. Readings of different hosts are not comparable; only
+/// distances on one host are meaningful.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
@@ -16,7 +17,7 @@ impl Time {
     /// Later than every reading: "never".
     pub const MAX: Self = Self(u64::MAX);
 
-    /// How long ago `earlier` was; zero if it lies ahead.
+    /// The time since `earlier`; zero if `earlier` is in the future.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -3,13 +3,13 @@
 //! ```text
 //! cluster map   epoch 1 ─ 2 ─ 3 ─ 4 ─ 5 ─ 6 …            one per committed change
 //! a PG           interval 2 ──────▶ interval 5 ─▶ …       a new one when its acting set changes
-//!   its log      2'1 2'2 2'3 2'4    5'5 5'6               numbers go on, the interval tells writers apart
+//!   its log      2'1 2'2 2'3 2'4    5'5 5'6               numbers continue, the interval tells writers apart
 //! ```
 
 use std::fmt;
 
 /// A version of the cluster map; the monitors advance it by exactly one per committed change. Zero
-/// is "knows no map yet".
+/// means that no map is known yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
@@ -30,9 +30,9 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// The place of one update in a placement group's log: the interval whose primary ordered it, and
-/// its number. Numbers are dense within a log; two logs may hold different updates under one
-/// number, and then the intervals differ. Ordered by interval first: a longer log of an older
+/// The position of one update in a placement group's log: the interval whose primary ordered it,
+/// and its number. Numbers are consecutive within a log. Two logs may hold different updates under
+/// one number; their intervals then differ. Ordered by interval first: a longer log of an older
 /// interval is *older*.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {

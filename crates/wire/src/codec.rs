@@ -1,17 +1,17 @@
-//! Values as bytes and back, with no trust in what arrives.
+//! Encodes values as bytes and decodes them without trusting the input.
 //!
-//! Little-endian integers; byte strings and lists behind a 32-bit count. A *record*
-//! ([`wire_record!`]) carries its version, the oldest version that can read it, and its length, so
-//! that an older reader skips what a newer writer appended, and a newer reader fills in what an
-//! older writer did not know:
+//! Integers are little-endian; byte strings and lists follow a 32-bit count. A *record*
+//! ([`wire_record!`]) carries its version, the oldest version that can read it, and its length. An
+//! older reader therefore skips fields that a newer writer appended, and a newer reader uses
+//! defaults for fields that an older writer did not know:
 //!
 //! ```text
 //! | version u8 | compat u8 | length u32 | field | field | …new fields… |
 //! ```
 //!
-//! Invariants, checked by property tests here and golden bytes in `tests/`: decoding what was
-//! encoded gives the value back; decoding is total (any bytes give a value or [`Malformed`]); no
-//! count or length allocates more than the bytes that are really there.
+//! Invariants, checked by property tests here and golden bytes in `tests/`: decoding an encoded
+//! value returns that value; decoding is total (any bytes give a value or [`Malformed`]); no count
+//! or length allocates more memory than the bytes received.
 
 use crate::measure::Measure;
 use bytes::Bytes;
@@ -23,27 +23,27 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Why bytes do not decode.
+/// Why bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// The bytes end inside the named type.
     Truncated(&'static str),
-    /// A count or length says more than there are bytes.
+    /// A count or length exceeds the bytes present.
     Length(&'static str),
     /// A tag that this version does not know.
     Tag(&'static str, u32),
     /// Text that is not UTF-8, a flag that is neither 0 nor 1, keys out of order.
     Value(&'static str),
-    /// Written by a newer version that says this one cannot read it: `needs` > `knows`.
+    /// Written by a newer version that declares this one unable to read it: `needs` > `knows`.
     TooNew {
-        /// Which record.
+        /// The record's name.
         what: &'static str,
         /// The oldest version that can read it.
         needs: u8,
         /// The version this program knows.
         knows: u8,
     },
-    /// Bytes left over after a value that must fill its space.
+    /// Bytes are left over after a value that must fill its space.
     Trailing(&'static str),
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for Malformed {
 }
 impl std::error::Error for Malformed {}
 
-/// The bytes still to be decoded.
+/// The bytes not decoded yet.
 #[derive(Clone, Copy)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
-    /// How many bytes are left.
+    /// The number of bytes left.
     #[must_use]
     #[inline]
     pub const fn remaining(&self) -> usize {
@@ -102,10 +102,10 @@ impl<'a> Reader<'a> {
         self.rest = rest;
         Ok(head)
     }
-    /// A count of things that take at least one byte each.
+    /// Reads a count of items that take at least one byte each.
     ///
     /// # Errors
-    /// [`Malformed::Length`] when so many cannot follow.
+    /// [`Malformed::Length`] when the remaining bytes cannot hold that many items.
     #[inline]
     pub fn count(&mut self, what: &'static str) -> Result<usize, Malformed> {
         let n = u32::get(self)? as usize;
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
             Ok(n)
         }
     }
-    /// Ends decoding.
+    /// Finishes decoding.
     ///
     /// # Errors
     /// [`Malformed::Trailing`] when bytes are left.
@@ -129,28 +129,28 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A value with a byte form.
+/// A value with an encoding.
 pub trait Wire: Sized {
-    /// Appends the byte form.
+    /// Appends the encoding to `out`.
     fn put(&self, out: &mut Vec<u8>);
-    /// Reads one value.
+    /// Decodes one value.
     ///
     /// # Errors
     /// [`Malformed`]; the reader's position is then unspecified.
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed>;
-    /// Adds what [`Self::put`] would write, and finds what [`Self::get`] would refuse for its
-    /// length.
+    /// Adds the length that [`Self::put`] would write, and records any part too long for
+    /// [`Self::get`] to accept.
     fn measure(&self, into: &mut Measure);
 
-    /// The byte form alone.
+    /// Encodes the value alone.
     fn to_bytes(&self) -> Vec<u8> {
-        // Most records are some hundred bytes; growing there from nothing would cost more than the
-        // encoding.
+        // Most records take a few hundred bytes; growing there from an empty vector would cost more
+        // than the encoding.
         let mut out = Vec::with_capacity(256);
         self.put(&mut out);
         out
     }
-    /// A value that fills `bytes` exactly.
+    /// Decodes a value that must fill `bytes` exactly.
     ///
     /// # Errors
     /// [`Malformed`].
@@ -324,7 +324,8 @@ impl<T: Wire> Wire for Vec<T> {
     }
     fn get(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let n = from.count("list")?;
-        // Growth is left to `push`: a count never reserves memory that the bytes do not back.
+        // `push` does the rest of the growing: a count never reserves memory that the bytes do not
+        // back.
         let mut list = Self::with_capacity(n.min(256));
         for _ in 0..n {
             list.push(T::get(from)?);
@@ -351,7 +352,7 @@ impl<K: Wire + Ord, V: Wire> Wire for BTreeMap<K, V> {
         let mut map = Self::new();
         for _ in 0..n {
             let key = K::get(from)?;
-            // One byte form per map: digests and replay depend on it.
+            // Each map has exactly one encoding: digests and replay depend on it.
             if map.last_key_value().is_some_and(|(last, _)| *last >= key) {
                 return Err(Malformed::Value("map (keys out of order)"));
             }
@@ -367,7 +368,7 @@ impl<K: Wire + Ord, V: Wire> Wire for BTreeMap<K, V> {
         }
     }
 }
-/// What several hold: its bytes are those of the value.
+/// A shared value: encoded like the value itself.
 impl<T: Wire> Wire for Arc<T> {
     fn put(&self, out: &mut Vec<u8>) {
         (**self).put(out);
@@ -404,7 +405,8 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
     }
 }
 
-/// A struct whose form never changes (or changes with its enclosing record): its fields in order.
+/// A struct whose encoding never changes (or changes only with its enclosing record): its fields in
+/// order.
 #[macro_export]
 macro_rules! wire_fields {
     ($t:ident { $($field:ident),* $(,)? }) => {
@@ -422,9 +424,9 @@ macro_rules! wire_fields {
     };
 }
 
-/// A struct that may grow: see the module head. `since N { … }` lists fields that version N added;
-/// an older writer's record gives them their default. `verify method` names a method that says what
-/// is wrong with a decoded value, if anything: such bytes do not decode.
+/// A struct that may grow: see the module head. `since N { … }` lists the fields that version N
+/// added; they take their defaults when an older writer's record is read. `verify method` names a
+/// method that returns what is wrong with a decoded value, if anything; such a value is refused.
 #[macro_export]
 macro_rules! wire_record {
     ($t:ident version $version:literal compat $compat:literal { $($field:ident),* $(,)? } $(since $n:literal { $($newer:ident),* $(,)? })* $(verify $verify:ident)?) => {
@@ -449,7 +451,7 @@ macro_rules! wire_record {
                     $( $field: $crate::codec::Wire::get(&mut inner)?, )*
                     $( $( $newer: if version >= $n { $crate::codec::Wire::get(&mut inner)? } else { Default::default() }, )* )*
                 };
-                // Left-over bytes are fields of a newer version, and only then.
+                // Left-over bytes are allowed only for a newer version: they are its new fields.
                 if version <= $version {
                     inner.finish(stringify!($t))?;
                 }
@@ -469,13 +471,13 @@ macro_rules! wire_record {
     };
 }
 
-/// An enum of struct-like variants behind a one-byte tag. Tags are never reused. `VARIANTS` lists
-/// what there is, so that golden tests cannot forget a new one.
+/// An enum of struct-like variants, encoded behind a one-byte tag. Tags are never reused.
+/// `VARIANTS` lists all variants, so that golden tests cannot miss a new one.
 #[macro_export]
 macro_rules! wire_enum {
     ($t:ident { $($tag:literal => $variant:ident { $($field:ident),* $(,)? }),* $(,)? }) => {
         impl $t {
-            /// Every tag with its variant's name.
+            /// Each tag with its variant's name.
             pub const VARIANTS: &'static [(u8, &'static str)] = &[$( ($tag, stringify!($variant)), )*];
         }
         impl $crate::codec::Wire for $t {
@@ -597,7 +599,7 @@ impl Wire for Entity {
         }
     }
     fn measure(&self, into: &mut Measure) {
-        // Its kind and a number.
+        // The entity's kind and a number.
         into.add(9);
     }
 }
@@ -665,7 +667,7 @@ mod tests {
 
     #[test]
     fn a_length_is_never_trusted() {
-        // 4 billion elements announced, four bytes present: must not reserve, must not panic.
+        // Announces 4 billion elements but has four bytes: must neither reserve nor panic.
         assert_eq!(
             Vec::<u64>::from_bytes(&[0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4]),
             Err(Malformed::Length("list"))

@@ -1,4 +1,4 @@
-//! Frames: how messages travel over a byte stream.
+//! Frames: messages on a byte stream.
 //!
 //! ```text
 //!  0    magic "NCR1"        u32     24   payload CRC32C       u32
@@ -10,11 +10,11 @@
 //! 16    sender's map epoch  u64
 //! ```
 //!
-//! A frame is written as its header and meta section (one small buffer, encoded here) followed by
-//! the payload's pieces as they are; it is read by cutting both sections out of the receive buffer
-//! without copying the payload; a large payload is received to memory of its own ([`FrameReader`]).
-//! Lengths are bounded before anything is reserved; each section has its own checksum, so a flipped
-//! bit is an error of one connection, never wrong data.
+//! A frame is written as its header and meta section (one small buffer, encoded here), followed by
+//! the payload's pieces unchanged. It is read by splitting both sections off the receive buffer
+//! without copying the payload; a large payload is received into memory of its own
+//! ([`FrameReader`]). Lengths are checked against bounds before memory is reserved. Each section
+//! has its own checksum, so a flipped bit is an error of one connection, never wrong data.
 
 use crate::codec::Malformed;
 use crate::msg::{Message, Payload, payload_len};
@@ -22,52 +22,52 @@ use bytes::{Buf, Bytes, BytesMut};
 use nacre_types::Epoch;
 use std::fmt;
 
-/// Bytes of the header.
+/// Length of the header in bytes.
 pub const HEADER_LEN: usize = 40;
-/// Longest meta section: a full map of a large cluster fits.
+/// Longest meta section: large enough for the full map of a large cluster.
 pub const META_LEN_MAX: usize = 64 << 20;
-/// Longest payload: the largest operation, with room for its framing.
+/// Longest payload: the largest operation and its framing.
 pub const PAYLOAD_LEN_MAX: usize = 64 << 20;
-/// Longest frame, header not counted, of somebody who has not said who it is: a
-/// [`Hello`](crate::msg::monitor::Hello) or a refusal takes some hundred bytes.
+/// Longest frame, without its header, accepted from a peer that has not identified itself: a
+/// [`Hello`](crate::msg::monitor::Hello) or a refusal takes a few hundred bytes.
 pub const STRANGER_LEN_MAX: usize = 4 << 10;
 const MAGIC: u32 = u32::from_le_bytes(*b"NCR1");
 
 /// A message with its sender's epoch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
-    /// Which map the sender knows.
+    /// The epoch of the sender's map.
     pub epoch: Epoch,
-    /// What it says.
+    /// The message.
     pub message: Message,
 }
 
-/// Why a byte stream is not one of frames. The connection must be closed: where the next frame
-/// begins is unknown.
+/// Why a byte stream cannot be split into frames. The connection must be closed, because the start
+/// of the next frame is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// The first bytes are not a frame's: another protocol is at the other end.
+    /// The stream does not start with a frame: the peer speaks another protocol.
     Magic {
-        /// What is there instead.
+        /// The magic number found.
         found: u32,
     },
     /// A checksum does not match.
     Checksum {
         /// "header", "meta" or "payload".
         section: &'static str,
-        /// As the frame says.
+        /// The checksum in the frame.
         expected: u32,
-        /// As computed.
+        /// The checksum computed from the bytes.
         found: u32,
     },
-    /// A section is longer than allowed.
+    /// A section exceeds its bound.
     TooLong {
         /// "meta" or "payload".
         section: &'static str,
-        /// Announced bytes.
+        /// The length announced.
         length: usize,
     },
-    /// The sections are whole, but are no message.
+    /// The sections are intact but do not decode as a message.
     Malformed(Malformed),
 }
 impl fmt::Display for FrameError {
@@ -113,7 +113,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// CRC32C of pieces that belong together.
+/// CRC32C of several pieces as if they were one.
 #[must_use]
 pub fn checksum(payload: &[Bytes]) -> u32 {
     match payload {
@@ -130,10 +130,10 @@ pub fn checksum(payload: &[Bytes]) -> u32 {
 }
 
 impl Frame {
-    /// Appends header and meta section; the payload's pieces are to follow as they are.
+    /// Appends header and meta section; the caller then writes the payload's pieces.
     ///
     /// # Panics
-    /// When a section is longer than allowed: whoever made the message did not bound it.
+    /// When a section exceeds its bound: the caller failed to limit the message.
     pub fn put_front(&self, out: &mut Vec<u8>) {
         assert!(
             self.try_put_front(out),
@@ -142,8 +142,8 @@ impl Frame {
         );
     }
 
-    /// As [`Self::put_front`]; `false`, and nothing is appended, when a section is longer than
-    /// allowed.
+    /// Like [`Self::put_front`]; when a section exceeds its bound, returns `false` and appends
+    /// nothing.
     #[must_use]
     pub fn try_put_front(&self, out: &mut Vec<u8>) -> bool {
         let payload = self.message.payload();
@@ -173,7 +173,7 @@ impl Frame {
         true
     }
 
-    /// The frame as one byte string; for tests and small messages.
+    /// The frame as one byte string, for tests and small messages.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -185,7 +185,7 @@ impl Frame {
     }
 }
 
-/// What a header announces.
+/// The contents of a header.
 #[derive(Clone, Copy, Debug)]
 struct Header {
     kind: u16,
@@ -241,7 +241,7 @@ impl Header {
         if self.meta_len > STRANGER_LEN_MAX {
             return too_long("meta", self.meta_len);
         }
-        // What opens a connection carries no payload.
+        // The message that opens a connection has no payload.
         if self.payload_len > 0 {
             too_long("payload", self.payload_len)
         } else {
@@ -250,18 +250,17 @@ impl Header {
     }
 }
 
-/// A payload of at least this many bytes gets memory of its own: it is received to where it stays,
-/// and begins where a disk wants it.
+/// A payload of at least this many bytes is received straight into memory of its own, aligned for
+/// disks.
 const LARGE_MIN: usize = 64 << 10;
-/// Where a large payload begins in memory: at a multiple of this, which is what disks want of
-/// memory that they read by themselves.
+/// Alignment of large payloads in memory: disks require it for direct I/O.
 pub const PAYLOAD_ALIGN: usize = 4096;
-/// Room made in the receive buffer at a time.
+/// Size of the receive buffer's extensions.
 const CHUNK: usize = 256 << 10;
-/// A smaller rest of a chunk is not worth a system call.
+/// When less than this is left of a chunk, a read into it is not worth a system call.
 const CHUNK_REST_MIN: usize = 16 << 10;
-/// After a large frame another is likely: its header and meta section fit into this, and little of
-/// its payload.
+/// After a large frame another is likely. Its header and meta section fit into this many bytes,
+/// with little of its payload.
 const PROBE: usize = 512;
 
 /// A frame whose payload is being received.
@@ -272,7 +271,7 @@ struct Large {
     payload: BytesMut,
 }
 
-/// Cuts frames out of what is received.
+/// Splits received bytes into frames.
 ///
 /// ```text
 ///  small frames   │ frame │ frame │ fra…      many per call, cut out of one buffer
@@ -312,8 +311,8 @@ fn aligned(length: usize) -> BytesMut {
 }
 
 impl FrameReader {
-    /// Reads frames of somebody unknown: longer ones than [`STRANGER_LEN_MAX`] are refused by their
-    /// header, before anything is reserved for them.
+    /// A reader for an unauthenticated peer: a frame longer than [`STRANGER_LEN_MAX`] is refused
+    /// from its header alone, before memory is reserved for it.
     #[must_use]
     pub fn of_stranger() -> Self {
         Self {
@@ -322,13 +321,13 @@ impl FrameReader {
         }
     }
 
-    /// The handshake is done: frames may be as long as any from now on.
+    /// The handshake is complete: from now on the normal length bounds apply.
     pub fn trust(&mut self) {
         self.stranger = false;
     }
 
     /// Takes the next whole frame; `None` when more bytes are needed. Payloads share the memory
-    /// they were received to.
+    /// that they were received into.
     ///
     /// # Errors
     /// [`FrameError`]: close the connection.
@@ -381,7 +380,8 @@ impl FrameReader {
         Ok(None)
     }
 
-    /// Where to receive, and at most how many bytes: never none, of either.
+    /// The buffer to receive into and the most bytes to receive; there is always room for at least
+    /// one byte.
     pub fn room(&mut self) -> (&mut BytesMut, usize) {
         if let Some(Large {
             header, payload, ..
@@ -395,8 +395,8 @@ impl FrameReader {
         let (wants, most) = match self.header {
             None if self.after_large => (HEADER_LEN, PROBE),
             None => (HEADER_LEN, usize::MAX),
-            // The rest of its head only, so that the payload's first byte is received to where it
-            // stays.
+            // Receive only the rest of the header and meta section, so that the payload's first
+            // byte already arrives in its final place.
             Some(header) if header.payload_len >= LARGE_MIN && buffered < header.meta_len => {
                 (header.meta_len, header.meta_len - buffered)
             }
@@ -405,7 +405,7 @@ impl FrameReader {
         let wants = wants.saturating_sub(buffered);
         if self.buffer.capacity() - buffered < wants.max(CHUNK_REST_MIN) {
             let before = self.buffer.as_ptr();
-            // A stranger's one frame is short.
+            // A peer in the handshake sends one short frame.
             let chunk = if self.stranger { CHUNK_REST_MIN } else { CHUNK };
             self.buffer.reserve(wants.max(chunk));
             if self.buffer.as_ptr() != before {
@@ -415,7 +415,7 @@ impl FrameReader {
         (&mut self.buffer, most)
     }
 
-    /// Takes bytes that were received elsewhere.
+    /// Adds bytes that were received elsewhere.
     pub fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let (room, most) = self.room();
@@ -425,13 +425,13 @@ impl FrameReader {
         }
     }
 
-    /// Bytes in hand of frames that are not whole yet, their headers apart.
+    /// Bytes received of incomplete frames, headers not counted.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.buffer.len() + self.large.as_ref().map_or(0, |large| large.payload.len())
     }
 
-    /// Bytes reserved for a frame whose end has not come; 0: no frame has begun.
+    /// Bytes reserved for an incomplete frame; 0 when no frame has started.
     #[must_use]
     pub fn unfinished(&self) -> usize {
         let head = self.header.map_or(0, |header| {
@@ -443,8 +443,8 @@ impl FrameReader {
             .max(self.buffer.len())
     }
 
-    /// Bytes that had to be moved in memory since the last call: of frames that began at a buffer's
-    /// end, and of large payloads' beginnings.
+    /// Bytes that had to be moved in memory since the last call: frames that began at a buffer's
+    /// end, and the beginnings of large payloads.
     pub fn take_copied(&mut self) -> u64 {
         std::mem::take(&mut self.copied)
     }
@@ -525,8 +525,8 @@ mod tests {
         }
     }
 
-    /// A socket gives at most what is asked for, often less. Four mebibytes used to be received to
-    /// wherever the buffer was, and a third of them moved once more when it was full.
+    /// A socket returns at most what is asked for, often less. Four mebibytes used to be received
+    /// into whatever buffer there was, and a third of them were moved once more when it was full.
     #[test]
     fn large_payloads_are_received_to_aligned_memory_of_their_own() {
         let sizes = [
@@ -566,12 +566,12 @@ mod tests {
                     .addr()
                     .is_multiple_of(PAYLOAD_ALIGN)
             };
-            // Those that follow a large one, and were not whole when their head was read.
+            // Frames that follow a large one and were incomplete when their header was read.
             for at in [4, 5, 6, 7] {
                 assert!(aligned(&seen[at]), "frame {at}, gives {gives}");
             }
-            // The first large one follows a small one: up to a buffer full of it was there before
-            // its header was read.
+            // The first large frame follows a small one: up to a buffer full of it had arrived
+            // before its header was read.
             assert!(
                 copied < (CHUNK + 12 * PROBE) as u64,
                 "{copied} bytes moved, gives {gives}"
@@ -579,7 +579,7 @@ mod tests {
         }
     }
 
-    /// A header that announces so much; nothing follows it.
+    /// A header that announces these lengths; nothing follows it.
     fn announcing(meta_len: usize, payload_len: usize) -> Vec<u8> {
         let mut bytes = samples()[0].to_bytes()[..HEADER_LEN].to_vec();
         bytes[8..12].copy_from_slice(&u32::try_from(meta_len).expect("small").to_le_bytes());
@@ -589,7 +589,7 @@ mod tests {
         bytes
     }
 
-    // 40 bytes of a stranger made a daemon reserve 128 MiB.
+    // 40 bytes from an unauthenticated peer made a daemon reserve 128 MiB.
     #[test]
     fn a_strangers_header_reserves_next_to_nothing() {
         let read = |reader: &mut FrameReader, bytes: &[u8]| {
@@ -638,7 +638,7 @@ mod tests {
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            // The tag (28..32) is covered by the header's checksum like everything else.
+            // The header's checksum covers the tag (28..32) as it does everything else.
             let mut reader = FrameReader::default();
             reader.push(&damaged);
             let outcome = reader.poll();

@@ -1,18 +1,18 @@
-//! What Nacre's daemons and clients say to each other, to the byte.
+//! The protocol between Nacre's daemons and clients, to the byte.
 //!
 //! * [`codec`]: values as bytes and back; versioned records;
-//! * [`measure`]: how long a value's bytes are, and whether a reader takes them;
-//! * [`frame`]: messages on a byte stream, checksummed, payload uncopied;
-//! * [`record`]: an update of an object, as members, their logs and resends have it;
+//! * [`measure`]: the encoded length of a value, and whether a reader accepts it;
+//! * [`frame`]: messages on a byte stream, with checksums, without copying payloads;
+//! * [`record`]: an update of an object, as replicas, their logs and resends hold it;
 //! * [`msg`]: the messages;
-//! * [`fs`]: what a file system consists of;
+//! * [`fs`]: the parts of a file system;
 //! * [`map`]: the cluster map, its deltas, and the placement derived from them;
-//! * [`meta`]: what transactions on service metadata mean.
+//! * [`meta`]: the semantics of transactions on service metadata.
 //!
-//! Invariants: decoding is total and trusts no length; every message and record carries its version
-//! and an older or newer program reads it or says that it cannot (`tests/golden/` keeps the bytes
-//! of every version); the same map and delta give the same next map everywhere.
-//! `docs/formats/wire.md` describes the bytes.
+//! Invariants: decoding is total and trusts no length; every message and record carries its
+//! version, and an older or newer program either reads it or reports that it cannot
+//! (`tests/golden/` keeps the bytes of every version); the same map and delta give the same next
+//! map everywhere. `docs/formats/wire.md` describes the bytes.
 #![forbid(unsafe_code)]
 
 pub mod codec;

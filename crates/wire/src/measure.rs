@@ -1,21 +1,21 @@
-//! How long a value's byte form is, without making it, and whether something in it is longer than
-//! any reader takes.
+//! Computes the encoded length of a value without encoding it, and finds parts that exceed what any
+//! reader accepts.
 //!
-//! A sender asks before it sends. A frame that its reader refuses ends the connection, with
-//! everything else that is in flight on it, and a sender that repeats what has no answer ends it
-//! again and again.
+//! A sender checks before it sends. A reader that refuses a frame ends the connection, and with it
+//! everything else in flight on it; a sender that resends unanswered requests would end it again
+//! and again.
 //!
-//! Invariant, checked by a property test here and for every golden value in `tests/`: the length is
-//! that of [`Wire::put`]; without a fault, [`Wire::get`] takes the bytes, if the value agrees with
-//! itself.
+//! Invariant, checked by a property test here and for every golden value in `tests/`: the length
+//! equals that of [`Wire::put`]; without a fault, [`Wire::get`] accepts the bytes, provided the
+//! value is consistent.
 
 use crate::codec::Wire;
 use std::fmt;
 
-/// What is too long, and for what.
+/// What is too long, and the limit it exceeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TooLong {
-    /// The fields that lead to it, the innermost first.
+    /// The path of fields to it, innermost first.
     path: Vec<&'static str>,
     length: u64,
     max: u64,
@@ -42,19 +42,19 @@ pub struct Measure {
 }
 
 impl Measure {
-    /// Of one value, called so in what is said about it.
+    /// Measures one value; `whole` names it in errors.
     #[must_use]
     pub fn of(name: &'static str, value: &impl Wire) -> Self {
         let mut measure = Self::default();
         measure.field(name, value);
         measure
     }
-    /// So many bytes more.
+    /// Adds this many bytes.
     #[inline]
     pub const fn add(&mut self, bytes: usize) {
         self.length += bytes as u64;
     }
-    /// A byte string behind its count, of which readers take at most `max`.
+    /// Adds a byte string with its count; readers accept at most `max` bytes of it.
     #[inline]
     pub fn bounded(&mut self, length: usize, max: usize) {
         self.add(4 + length);
@@ -66,12 +66,12 @@ impl Measure {
             });
         }
     }
-    /// A part with a name.
+    /// Adds a named part.
     #[inline]
     pub fn field(&mut self, name: &'static str, value: &impl Wire) {
         self.within(name, |measure| value.measure(measure));
     }
-    /// What is measured inside has this name.
+    /// Names whatever is measured inside.
     #[inline]
     pub fn within(&mut self, name: &'static str, inside: impl FnOnce(&mut Self)) {
         let was_whole = self.fault.is_none();
@@ -80,7 +80,7 @@ impl Measure {
             fault.path.push(name);
         }
     }
-    /// Whether all parts, called so, fit into `max` bytes and each part is short enough.
+    /// Checks that the whole fits into `max` bytes and that no part is too long.
     ///
     /// # Errors
     /// [`TooLong`].
@@ -95,7 +95,7 @@ impl Measure {
             None => Ok(()),
         }
     }
-    /// Bytes so far.
+    /// Bytes measured so far.
     #[must_use]
     pub const fn length(&self) -> u64 {
         self.length

@@ -1,4 +1,4 @@
-//! The record of an update: what a placement group's log has of it, encoded once by the primary.
+//! The record of an update in a placement group's log, encoded once by the primary.
 //!
 //! ```text
 //!  0   length of all of it        u32     64  lowest number the client lacks an answer to  u64
@@ -10,11 +10,12 @@
 //!  40  client, instance, number   u64 ×3  112 bytes of namespace, key, name, results       u32 ×4
 //!  128 namespace, key, name, results; then what later versions append
 //! ```
-//! The same bytes go to the members, into their logs, and into what resends are answered from
-//! (`docs/formats/record.md`). They are read where they lie: a field costs a load, not a decoding
-//! of the whole. Only the object's name is kept apart, since everything asks for it.
+//! The same bytes go to the replicas, into their logs, and into the memory from which resends are
+//! answered (`docs/formats/record.md`). Fields are read in place: a field costs a load, not the
+//! decoding of the whole record. Only the object's name is kept separately, because it is needed
+//! everywhere.
 //!
-//! Invariant: a record's bytes were found to be whole when it was made; no accessor can fail.
+//! Invariant: a record's bytes were validated when it was made, so no accessor can fail.
 
 use crate::codec::{Malformed, Reader, Wire};
 use crate::measure::Measure;
@@ -30,27 +31,27 @@ const VERSION: u8 = 1;
 const DELETED: u16 = 1;
 const ESTIMATED: u16 = 2;
 
-/// What a record says, before it is one.
+/// A record's fields, before encoding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordFields {
-    /// Its place in the log, and the object's version after it.
+    /// Its position in the log, and the object's version after the update.
     pub version: Version,
     /// The object's version before it; [`Version::NONE`] when it did not exist.
     pub prior: Version,
-    /// Whether the object is gone after it.
+    /// Whether the update deleted the object.
     pub deleted: bool,
-    /// Which object.
+    /// The object.
     pub object: ObjectId,
-    /// Which operation did it.
+    /// The operation.
     pub request: RequestId,
-    /// The client's lowest unanswered sequence number then.
+    /// The client's lowest unanswered sequence number at that time.
     pub answered_below: u64,
-    /// What the operation returned, bounded by [`crate::msg::client::OUTPUT_BYTES_MAX`].
+    /// The operation's results, bounded by [`crate::msg::client::OUTPUT_BYTES_MAX`].
     pub results: Vec<SubReply>,
-    /// The group's objects and bytes after it.
+    /// The PG's objects and bytes after the update.
     pub totals: Totals,
-    /// When the object was modified by its client's clock, in milliseconds since 1970; 0 of one
-    /// that is gone.
+    /// The object's modification time by its client's clock, in milliseconds since 1970; 0 for a
+    /// deleted object.
     pub modified_ms: u64,
 }
 
@@ -65,7 +66,7 @@ struct Whole {
 }
 
 impl Record {
-    /// Encodes.
+    /// Encodes a record.
     #[must_use]
     pub fn new(fields: RecordFields) -> Self {
         let RecordFields {
@@ -117,10 +118,10 @@ impl Record {
         }))
     }
 
-    /// A record's bytes, and nothing else.
+    /// Decodes a record that must fill `bytes` exactly.
     ///
     /// # Errors
-    /// [`Malformed`], also where a part of it is.
+    /// [`Malformed`], also when a field's value is.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         if bytes.len() < HEAD {
             return Err(Malformed::Truncated("record"));
@@ -166,7 +167,7 @@ impl Record {
         })))
     }
 
-    /// All of it.
+    /// The whole encoding.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0.bytes
@@ -233,8 +234,7 @@ impl Record {
     pub fn modified_ms(&self) -> u64 {
         self.u64(88)
     }
-    /// See [`RecordFields::results`]. Decoded each time: they are asked for when something is sent
-    /// again.
+    /// See [`RecordFields::results`]. Decoded on each call: only resends need them.
     #[must_use]
     pub fn results(&self) -> Vec<SubReply> {
         let names: usize = [112, 116, 120]
@@ -244,13 +244,13 @@ impl Record {
         let results = &self.0.bytes[HEAD + names..][..self.results_len()];
         Wire::from_bytes(results).expect("decoded once when the record was made")
     }
-    /// Bytes of the results' encoding.
+    /// Length of the encoded results in bytes.
     #[must_use]
     pub fn results_len(&self) -> usize {
         u32_at(&self.0.bytes, HEAD - 4) as usize
     }
 
-    /// What it says.
+    /// The record's fields.
     #[must_use]
     pub fn fields(&self) -> RecordFields {
         RecordFields {
@@ -265,7 +265,7 @@ impl Record {
             modified_ms: self.modified_ms(),
         }
     }
-    /// The same with other totals.
+    /// The same record with other totals.
     #[must_use]
     pub fn with_totals(&self, totals: Totals) -> Self {
         Self::new(RecordFields {
@@ -406,8 +406,8 @@ mod tests {
         }
     }
 
-    /// A newer writer appends; one that means something by a flag that this one does not know says
-    /// so.
+    /// A newer writer may append fields; one that uses a flag unknown to this version raises the
+    /// compat version.
     #[test]
     fn what_a_later_version_appends_is_skipped_and_what_it_forbids_is_refused() {
         let record = Record::new(RecordFields {

@@ -1,5 +1,5 @@
-//! Disks: small ones of their own where root can mount, and bits that flip in a store that nobody
-//! uses.
+//! Disk faults: small file systems where root can mount, and flipped bits in a store that is not in
+//! use.
 
 use super::plan::{Dice, Region};
 use crate::bounded;
@@ -11,14 +11,14 @@ use std::process::Command;
 use std::time::Duration;
 
 const MOUNT_MAX: Duration = Duration::from_secs(30);
-/// A small file system under a daemon's folder; unmounted when dropped.
+/// A small file system below a daemon's directory; unmounted when dropped.
 pub struct Small {
     at: PathBuf,
-    /// What is on it is gone with it.
+    /// It is in memory: its contents are lost with it.
     memory: bool,
 }
 
-/// A path with more behind its name: `osd.2` is no name with an extension.
+/// A path with a suffix appended to the name: `osd.2` is not a name with an extension.
 fn beside(path: &Path, more: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
@@ -31,8 +31,8 @@ fn run(program: &str, words: &[&str], path: &Path) -> Result<()> {
 }
 
 impl Small {
-    /// Moves a daemon's folder onto one of that size (`220M`): a tmpfs, or with `image` an ext4 on
-    /// a file.
+    /// Moves a daemon's directory onto a file system of that size (`220M`): a tmpfs, or with
+    /// `image` an ext4 in a file.
     ///
     /// # Errors
     /// When this user cannot mount.
@@ -72,18 +72,18 @@ impl Small {
         Ok(small)
     }
 
-    /// Whether a folder is on it.
+    /// Whether a directory is on it.
     pub fn has(&self, folder: &Path) -> bool {
         self.at == folder
     }
-    /// The file that takes its space.
+    /// The file that fills it.
     pub fn hog(&self) -> PathBuf {
         self.at.join("hog")
     }
-    /// Takes all the space that is left, in a file of somebody else's.
+    /// Fills all remaining space with an unrelated file.
     ///
     /// # Errors
-    /// When there is another reason than that it is full.
+    /// When writing fails for another reason than lack of space.
     pub fn fill(&self) -> Result<u64> {
         let mut hog = File::create(self.hog()).context("making a file")?;
         let (block, mut written) = (vec![0x5a_u8; 256 << 10], 0);
@@ -96,7 +96,7 @@ impl Small {
             }
         }
     }
-    /// Gives it back.
+    /// Frees the space again.
     pub fn free(&self) {
         let _ = fs::remove_file(self.hog());
     }
@@ -105,7 +105,7 @@ impl Small {
 impl Drop for Small {
     fn drop(&mut self) {
         if self.memory {
-            // A finding's store is worth looking at.
+            // The store of a finding is kept for analysis.
             let kept = beside(&self.at, "kept");
             let _ = run(
                 "cp",
@@ -117,7 +117,7 @@ impl Drop for Small {
     }
 }
 
-/// Where the units begin: after two superblocks and the log, whose length the superblock says.
+/// Start of the units: after two superblocks and the log, whose length is in the superblock.
 fn units_begin(store: &mut File) -> Result<u64> {
     let mut root = [0_u8; 96];
     store
@@ -128,7 +128,7 @@ fn units_begin(store: &mut File) -> Result<u64> {
     Ok(at(80) + at(88))
 }
 
-/// Flips a bit in each of up to 24 blocks of a region that hold something; gives where.
+/// Flips a bit in each of up to 24 non-empty blocks of a region; returns their offsets.
 ///
 /// # Errors
 /// When the store cannot be read or written.
@@ -150,7 +150,7 @@ pub fn flip(store: &Path, region: Region, seed: u64) -> Result<Vec<u64>> {
         Region::Log => (256 << 10, units.min(length), 24),
         Region::Units => (units, length, 24),
     };
-    // Sparse files are long: blocks with something in them are looked for first.
+    // Sparse files are long: non-empty blocks are searched first.
     let (mut used, mut block) = (Vec::new(), vec![0_u8; 1 << 20]);
     let mut at = from;
     while at < to {

@@ -1,9 +1,9 @@
-//! Looks every second: does health say so while somebody waits; and does a daemon's memory stay
-//! within its bound.
+//! Checks every second that health explains waiting operations, and that the memory of each daemon
+//! stays within its limit.
 //!
-//! An operation that has waited for longer than the bound, all the while without anything in
-//! `health` that could explain it, is a finding. (What health said before counts: where all OSDs
-//! were away for 8 s, what waited for them is not answered in the moment that they are back.)
+//! An operation that has waited longer than the limit, all the time without anything in `health`
+//! that could explain it, is a finding. (Earlier health reports count: when all OSDs were away for
+//! 8 s, operations are not answered in the moment that they return.)
 
 use crate::bounded;
 use serde_json::Value;
@@ -18,24 +18,24 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// For how long an operation may wait while health says nothing of it.
+/// Maximum time that an operation may wait without an explanation in health.
 pub const BOUND: Duration = Duration::from_secs(5);
-/// What a call on a mount may wait for beside operations on objects (docs/files.md): the lease of a
-/// server that is cut off, or stands still, and then until mounts that do not come have lost what
-/// they keep.
+/// Additional waiting time of a call on a mount (docs/files.md): the lease of a server that is cut
+/// off or suspended, and then the time until mounts that do not answer have lost their caches.
 const TAKEOVER: Duration = Duration::from_secs(3 + 6);
-/// At first nothing was done to anyone: no finding before it is known what was.
+/// The initial state, before any fault was injected: no findings until it is known.
 const UNKNOWN: Duration = Duration::from_mins(1);
 
-/// For how long a call on a mount may wait while health says nothing, with what faults add to it.
+/// Maximum time that a call on a mount may wait without an explanation in health, with the time
+/// that faults add.
 pub fn files_bound(more: Duration) -> Duration {
     BOUND + TAKEOVER + more
 }
-/// Without an answer for so long health says enough: there is no majority.
+/// If health does not answer for this time, that is an explanation: there is no majority.
 const HEALTH_MAX: Duration = Duration::from_secs(6);
-/// Most memory of a daemon, in KiB.
+/// Memory limit of a daemon, in KiB.
 const MEMORY_MAX: u64 = 1 << 20;
-/// What explains no waiting of operations on objects.
+/// Codes that do not explain why operations on objects wait.
 const BESIDE: [&str; 9] = [
     "FLAGS_SET",
     "MON_COUNT",
@@ -47,34 +47,34 @@ const BESIDE: [&str; 9] = [
     "TOO_FEW_OSDS",
     "META_PROGRAM_SUSPENDED",
 ];
-/// What explains that calls on mounts wait, and nothing of objects.
+/// Codes that explain why calls on mounts wait, but not operations on objects.
 const OF_FILES: [&str; 2] = ["FS_RANK_DOWN", "FS_NO_STANDBY"];
 
-/// What was seen.
+/// The results of the checks.
 #[derive(Default)]
 pub struct Seen {
     /// Findings.
     pub findings: Vec<String>,
-    /// Most memory, in KiB, by daemon.
+    /// Peak memory, in KiB, by daemon.
     pub memory: BTreeMap<String, u64>,
-    /// The longest that an operation was seen to wait, in milliseconds, and what it was.
+    /// The longest wait of an operation, in milliseconds, and the operation.
     pub longest: (u64, String),
-    /// How often was looked, and how often health said that all is well.
+    /// Number of checks, and number of times that health reported no problem.
     pub looks: (u64, u64),
 }
 
-/// The thread that looks.
+/// The thread that checks.
 pub struct Eyes {
     seen: Arc<Mutex<Seen>>,
     over: Arc<AtomicBool>,
-    /// Processes now, by daemon; the plan's thread keeps them.
+    /// Current processes, by daemon; maintained by the plan's thread.
     pub pids: Arc<Mutex<Vec<(String, u32)>>>,
-    /// What [`files_bound`] is now, in milliseconds; the plan's thread keeps it.
+    /// Current value of [`files_bound`], in milliseconds; maintained by the plan's thread.
     pub files_bound_ms: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The operation that waits longest.
+/// The operation that has waited longest.
 fn oldest(files: &[PathBuf]) -> Option<(u64, String)> {
     let read = |file: &PathBuf| -> Option<(u64, String)> {
         let value: Value = serde_json::from_str(&fs::read_to_string(file).ok()?).ok()?;
@@ -84,7 +84,7 @@ fn oldest(files: &[PathBuf]) -> Option<(u64, String)> {
     files.iter().filter_map(read).max()
 }
 
-/// The codes of an answer of `health`.
+/// The codes in an answer of `health`.
 fn codes(health: &Value) -> Vec<String> {
     let checks = health["checks"].as_array().into_iter().flatten();
     checks
@@ -93,13 +93,14 @@ fn codes(health: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Whether nothing in health could be why an operation on objects waits, or a call on a mount.
+/// Whether nothing in health could explain that an operation on objects waits, or a call on a
+/// mount.
 fn says_nothing(codes: &[String], of_files: bool) -> bool {
     let beside = |code: &str| BESIDE.contains(&code) || (!of_files && OF_FILES.contains(&code));
     codes.iter().all(|code| beside(code))
 }
 
-/// Since when health has explained nothing, and who waited at the last look.
+/// Since when health has explained nothing, and which operation waited at the last check.
 #[derive(Default)]
 struct Silence {
     since: Option<f64>,
@@ -107,8 +108,8 @@ struct Silence {
 }
 
 impl Silence {
-    /// A look at a time in seconds; whether what waits longest, for so many milliseconds, has
-    /// waited for longer than the bound without a word.
+    /// One check, `at` in seconds; returns whether the operation that has waited longest,
+    /// `oldest` milliseconds, has waited longer than the limit without an explanation.
     fn look(&mut self, at: f64, quiet: bool, oldest: &(u64, String), bound: Duration) -> bool {
         self.since = if quiet { self.since.or(Some(at)) } else { None };
         let bound = bound.as_secs_f64();
@@ -128,8 +129,8 @@ fn memory(pid: u32) -> Option<u64> {
 }
 
 impl Eyes {
-    /// Begins to look; `health` is what to ask the program; the files say who waits: for objects,
-    /// and on mounts.
+    /// Starts the checks; `health` is the query for the program; the files list the waiting
+    /// operations: on objects, and on mounts.
     pub fn open(
         program: OsString,
         health: Vec<OsString>,
@@ -213,7 +214,7 @@ impl Eyes {
         }
     }
 
-    /// What was found until now.
+    /// The finding so far, if any.
     pub fn finding(&self) -> Option<String> {
         self.seen
             .lock()
@@ -223,7 +224,7 @@ impl Eyes {
             .cloned()
     }
 
-    /// Ends looking.
+    /// Ends the checks.
     pub fn close(mut self) -> Seen {
         self.end();
         std::mem::take(&mut *self.seen.lock().expect("nobody panics with it"))
@@ -263,8 +264,8 @@ mod tests {
         );
     }
 
-    /// All OSDs were killed, health said so until they were back, and a put of before was called a
-    /// finding 1.6 s later (seed 52, on a machine that was busy ten times over).
+    /// All OSDs were killed, health reported it until they were back, and an earlier put was
+    /// reported as a finding 1.6 s later (seed 52, on a machine with a tenfold load).
     #[test]
     fn waiting_is_a_finding_once_health_has_been_silent_for_as_long() {
         let op = |ms: u64| (ms, "put".to_owned());

@@ -1,4 +1,4 @@
-//! What a turn of the plan does, and how it is undone.
+//! Injecting the faults of a turn, and undoing them.
 
 use super::disks::{Small, flip};
 use super::files::Files;
@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Until everything is in order again, with nothing wrong any more.
-/// Of a small disk: less than the store on it may grow to.
+/// Size of a small disk: less than the store on it may grow to.
 const SMALL: &str = "220M";
+/// Maximum time until everything is healthy again.
 const WELL_MAX: Duration = Duration::from_secs(150);
-/// Most groups of a pool: more say nothing new.
+/// Maximum number of PGs of a pool: more would test nothing new.
 const GROUPS_MAX: u64 = 32;
 
 /// See the module head.
@@ -26,12 +26,12 @@ pub struct Faults {
     snapshots: Vec<(&'static str, String)>,
     split: Vec<(&'static str, u64)>,
     passing: Vec<(PoolEnd, Passing)>,
-    /// Stores that were put aside damaged.
+    /// Number of stores that were set aside as damaged.
     pub rotten: u32,
 }
 
 impl Faults {
-    /// Before anything runs: disks of their own, where that is possible.
+    /// Before anything is started: creates separate disks, where possible.
     pub fn new(town: &Town) -> Self {
         let mut smalls = Vec::new();
         for (osd, image) in [(2, None), (3, Some(town.dir.join("osd.3.image")))] {
@@ -55,7 +55,7 @@ impl Faults {
     }
 
     fn write_lines(&self, town: &Town) -> Result<()> {
-        // Without the file, whoever hangs goes on.
+        // Without the file, a daemon that hangs continues.
         let _ = fs::remove_file(town.faults_file());
         if self.lines.is_empty() {
             return Ok(());
@@ -72,10 +72,10 @@ impl Faults {
             .context("writing devices' faults")
     }
 
-    /// Begins a turn's faults.
+    /// Begins the faults of a turn.
     ///
     /// # Errors
-    /// What is wrong with Nacre; a fault that cannot be made now is said.
+    /// A failure of Nacre; a fault that cannot be injected now is reported only.
     pub fn begin(&mut self, town: &mut Town, turn: &Turn) -> Result<()> {
         for fault in &turn.faults {
             match fault {
@@ -93,7 +93,7 @@ impl Faults {
                 }
                 Fault::Roll(all, gap) => {
                     for (at, who) in all.iter().enumerate() {
-                        // Told to end, or killed, by turns.
+                        // Alternately terminated and killed.
                         if at % 2 == 0 {
                             town.end(*who)?;
                         } else {
@@ -154,7 +154,7 @@ impl Faults {
                 Fault::Down(osd) => said(town.ask(&["osd", "down", &osd.to_string()])),
                 Fault::Replace(mon) => {
                     let who = Who::Mon(*mon);
-                    // What is left of it ends by itself, or is told to.
+                    // Its remaining process ends by itself, or is terminated.
                     town.may_end.insert(who);
                     town.ask(&["mon", "rm", &mon.to_string()])?;
                     town.wait(Duration::from_millis(500))?;
@@ -176,7 +176,7 @@ impl Faults {
                         .iter_mut()
                         .find(|(name, _)| name == pool)
                         .context("a pool of ours")?;
-                    // Odd numbers, too.
+                    // Odd numbers too.
                     let more = *groups + 1 + *groups / 3;
                     if more <= GROUPS_MAX {
                         match town.ask(&["pool", "set", pool, "pg_num", &more.to_string()]) {
@@ -199,13 +199,13 @@ impl Faults {
         Ok(())
     }
 
-    /// Undoes them.
+    /// Undoes the faults.
     ///
     /// # Errors
-    /// What is wrong with Nacre.
+    /// A failure of Nacre.
     pub fn end(&mut self, town: &mut Town, turn: &Turn) -> Result<()> {
-        // What an operator does needs a majority: processes, network and disks come first.
-        // So does who mounts again, with a server.
+        // Operator commands need a majority: processes, network and disks are restored first.
+        // Mounting again needs a server.
         let is_later = |fault: &&Fault| {
             matches!(fault.kind(), "admin" | "pool")
                 || matches!(fault, Fault::Kill(_)) && fault.is_of_a_mount()
@@ -224,7 +224,7 @@ impl Faults {
                 Fault::Disk(who, ..) => {
                     self.lines.remove(who);
                     self.write_lines(town)?;
-                    // It may have met its fault a moment ago.
+                    // The fault may have occurred a moment ago.
                     town.wait(Duration::from_millis(1_500))?;
                     if town.ended.remove(who) {
                         town.start(*who)?;
@@ -259,7 +259,7 @@ impl Faults {
                         insist(town, &["pool", "snap", "rm", pool, &name])?;
                     }
                 }
-                // After everything else: where it is read all must be well.
+                // After everything else: where data is read back, everything must be healthy.
                 Fault::Roll(..)
                 | Fault::RestartAll
                 | Fault::Down(_)
@@ -273,7 +273,7 @@ impl Faults {
             .try_for_each(|(end, pool)| pass(town, *end, pool))
     }
 
-    /// An OSD whose store is damaged is replaced as an operator would do it.
+    /// Replaces an OSD with a damaged store as an operator would do it.
     fn replace(&mut self, town: &mut Town, osd: u32, region: Region) -> Result<()> {
         let (who, id) = (Who::Osd(osd), osd.to_string());
         town.check()?;
@@ -283,7 +283,7 @@ impl Faults {
                 last_words(&town.log(who))
             );
         } else if region == Region::Superblock {
-            // The other copy serves.
+            // The other replica serves.
             town.may_end.remove(&who);
             return Ok(());
         }
@@ -297,7 +297,7 @@ impl Faults {
         )?;
         town.end(who)?;
         town.ended.remove(&who);
-        // Down it may not be yet, if it hung or was killed.
+        // It may not be down yet, if it hung or was killed.
         said(town.ask(&["osd", "down", &id]));
         town.wait(Duration::from_secs(1))?;
         town.ask(&["osd", "rm", &id])
@@ -305,7 +305,7 @@ impl Faults {
         let folder = town.dir.join(who.to_string());
         let aside = town.dir.join(format!("{who}.rotten-{}", self.rotten));
         if let Some(at) = self.smalls.iter().position(|small| small.has(&folder)) {
-            // Its small disk goes with it.
+            // Its small disk is removed with it.
             drop(self.smalls.swap_remove(at));
         }
         fs::rename(&folder, &aside).context("putting a store aside")?;
@@ -330,14 +330,14 @@ impl Faults {
     }
 }
 
-/// A pool goes.
+/// Removes a pool.
 fn pass(town: &mut Town, end: PoolEnd, passing: &mut Passing) -> Result<()> {
     let name = passing.pool().to_owned();
     if end == PoolEnd::Read {
         let (good, said) = passing.stop()?;
         let said = said.trim();
         if !passing.has_begun() && said.contains("monitor") {
-            // It met no majority, as an operator would have: it has written nothing.
+            // There was no majority, which an operator would see too: it has written nothing.
             println!("      who was to write to {name}: {said}");
         } else {
             ensure!(good, "who wrote to {name} failed: {said}");
@@ -349,7 +349,7 @@ fn pass(town: &mut Town, end: PoolEnd, passing: &mut Passing) -> Result<()> {
         }
     }
     let removed = insist(town, &["pool", "rm", &name, "--yes-i-really-mean-it"]);
-    // The first time may have been enough, and its answer lost.
+    // The first attempt may have succeeded, and its answer been lost.
     if removed.is_err()
         && town
             .ask(&["pool", "ls"])?
@@ -358,11 +358,11 @@ fn pass(town: &mut Town, end: PoolEnd, passing: &mut Passing) -> Result<()> {
     {
         return removed;
     }
-    // Whoever writes to a pool that is gone is told so.
+    // A client that writes to a removed pool gets an error.
     passing.stop().map(drop)
 }
 
-/// An operator asks again when there was no majority.
+/// Repeats a command, like an operator, while there is no majority.
 fn insist(town: &mut Town, words: &[&str]) -> Result<()> {
     let mut last = None;
     for _ in 0..20 {
@@ -379,7 +379,7 @@ fn insist(town: &mut Town, words: &[&str]) -> Result<()> {
     )
 }
 
-/// A command that fails during a fault is no finding; what it said is shown.
+/// A command that fails during a fault is not a finding; its message is shown.
 fn said(result: Result<Value>) {
     if let Err(why) = result {
         println!("      {why:#}");
@@ -389,7 +389,7 @@ fn said(result: Result<Value>) {
 /// Runs a turn.
 ///
 /// # Errors
-/// What is wrong with Nacre.
+/// A failure of Nacre.
 pub fn turn(town: &mut Town, faults: &mut Faults, turn: &Turn) -> Result<()> {
     town.wait(Duration::from_millis(turn.pause_ms))?;
     if turn.calm {

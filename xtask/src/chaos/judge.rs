@@ -1,5 +1,5 @@
-//! After the faults: everything is in order, answers in time, is what was acknowledged, from every
-//! member alone, and every store is whole.
+//! Final checks after the faults: everything is healthy, answers in time, returns what was
+//! acknowledged, from every member alone, and every store is intact.
 
 use super::files::FRESH;
 use super::load::POOLS;
@@ -12,10 +12,11 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-/// Until everything is in order after the last fault.
+/// Maximum time until everything is healthy after the last fault.
 const WELL_MAX: Duration = Duration::from_secs(180);
 const VERIFY_MAX: Duration = Duration::from_mins(5);
-/// Until groups serve with one member: leases run out, interval after interval is activated.
+/// Maximum time until PGs serve with one member: leases expire, and several intervals are
+/// activated.
 const ALONE_MAX: Duration = Duration::from_secs(60);
 const CHECK_MAX: Duration = Duration::from_mins(10);
 
@@ -23,10 +24,10 @@ fn ledgers() -> [&'static str; 2] {
     ["data", "small"]
 }
 
-/// All groups answer.
+/// Checks that all PGs answer.
 ///
 /// # Errors
-/// Which does not.
+/// The PG that does not.
 pub fn serves(town: &Town) -> Result<u64> {
     let mut worst = 0;
     for (pool, ..) in POOLS {
@@ -46,7 +47,7 @@ pub fn serves(town: &Town) -> Result<u64> {
     Ok(worst)
 }
 
-/// What was acknowledged is there; with groups, only of those.
+/// Checks that acknowledged data is present; with `groups`, only in those.
 fn there(town: &Town, groups: Option<&BTreeMap<String, Vec<String>>>) -> Result<u64> {
     let mut objects = 0;
     for pool in ledgers() {
@@ -66,7 +67,7 @@ fn there(town: &Town, groups: Option<&BTreeMap<String, Vec<String>>>) -> Result<
     Ok(objects)
 }
 
-/// Groups of an OSD, as numbers in hexadecimal, by pool.
+/// PGs of an OSD, as hexadecimal numbers, by pool.
 fn groups_of(town: &Town, osd: u32) -> Result<BTreeMap<String, Vec<String>>> {
     let mut all = BTreeMap::new();
     for pool in ledgers() {
@@ -87,7 +88,7 @@ fn groups_of(town: &Town, osd: u32) -> Result<BTreeMap<String, Vec<String>>> {
     Ok(all)
 }
 
-/// Each OSD alone gives all that its groups hold, listings included.
+/// Each OSD alone returns everything in its PGs, including listings.
 fn alone(town: &mut Town) -> Result<u64> {
     for (pool, ..) in POOLS {
         town.ask(&["pool", "set", pool, "min_size", "1"])?;
@@ -104,13 +105,13 @@ fn alone(town: &mut Town) -> Result<u64> {
         let others: Vec<Who> = (0..OSDS).filter(|id| *id != osd).map(Who::Osd).collect();
         for other in &others {
             town.end(*other)?;
-            // Nobody may go while the others have not agreed on those that are left.
+            // No OSD may be stopped while the remaining ones have not agreed on the members.
             town.wait(Duration::from_millis(1_500))?;
         }
         let begun = std::time::Instant::now();
         let mut read = there(town, Some(&groups));
         while read.is_err() && begun.elapsed() < ALONE_MAX {
-            // What is refused or late may come; what is wrong stays wrong.
+            // Refused or late answers may still arrive; wrong ones stay wrong.
             if read
                 .as_ref()
                 .is_err_and(|why| !format!("{why:#}").contains("no answer for"))
@@ -128,7 +129,7 @@ fn alone(town: &mut Town) -> Result<u64> {
     Ok(objects)
 }
 
-/// The file system is whole, and has what was synchronized.
+/// The file system is consistent, and has everything that was synchronized.
 fn files(town: &mut Town) -> Result<()> {
     let Some(mut files) = town.files.take() else {
         return Ok(());
@@ -142,10 +143,10 @@ fn files(town: &mut Town) -> Result<()> {
     Ok(())
 }
 
-/// Everything that can be said of a cluster whose faults are over and whose loads have ended.
+/// All checks of a cluster whose faults are over and whose loads have ended.
 ///
 /// # Errors
-/// What is wrong.
+/// The failed check.
 pub fn judge(town: &mut Town) -> Result<()> {
     let took = town.until_well(WELL_MAX).context("after the last fault")?;
     println!("  HEALTH_OK after {:.1} s", took.as_secs_f64());

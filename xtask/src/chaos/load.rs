@@ -1,4 +1,4 @@
-//! What clients do all the time: own objects with a ledger, shared registers and keys of metadata
+//! Permanent load of clients: private objects with a ledger, shared registers and metadata keys
 //! with histories.
 
 use super::town::Town;
@@ -11,20 +11,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// A client gives an operation up after 30 s; then it may end.
+/// A client gives up an operation after 30 s; then it may end.
 const END_MAX: Duration = Duration::from_secs(120);
 const CHECK_MAX: Duration = Duration::from_mins(10);
-/// The class whose methods are called beside the built-in one of the same behaviour.
+/// The class called in addition to the built-in one with the same behaviour.
 const TALLY: &str = include_str!("../../../crates/policy/benches/tally.lua");
 
-/// The pools, their replicas and their groups.
+/// The pools, their numbers of replicas and PGs.
 pub const POOLS: [(&str, &str, &str); 3] = [
     ("data", "3", "8"),
     ("small", "2", "4"),
     ("registers", "3", "4"),
 ];
 
-/// What a load leaves.
+/// The output of a load.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Ledger,
@@ -69,7 +69,7 @@ impl Load {
     fn tell_to_stop(&self) -> Result<()> {
         fs::write(self.file.with_extension("ledger.stop"), "").context("telling a load to stop")
     }
-    /// Whether it ended well, and what it said.
+    /// Whether it succeeded, and its output.
     fn ended(&mut self) -> Result<(bool, String)> {
         let status = bounded::ended(&mut self.child, END_MAX)
             .with_context(|| format!("the load {}", self.name))?;
@@ -87,14 +87,14 @@ impl Drop for Load {
     }
 }
 
-/// A pool that comes and goes, with a client that writes to it.
+/// A temporary pool, with a client that writes to it.
 pub struct Passing {
     pool: String,
     load: Load,
 }
 
 impl Passing {
-    /// The pool is there, its client begins.
+    /// Creates the pool and starts its client.
     ///
     /// # Errors
     /// When it does not start.
@@ -108,11 +108,11 @@ impl Passing {
         )?;
         Ok(Self { pool, load })
     }
-    /// What it is called.
+    /// Its name.
     pub fn pool(&self) -> &str {
         &self.pool
     }
-    /// Its client is told to end, and has to, whatever it met.
+    /// Tells its client to end, which must happen in every state.
     ///
     /// # Errors
     /// When it does not.
@@ -120,14 +120,15 @@ impl Passing {
         self.load.tell_to_stop()?;
         self.load.ended()
     }
-    /// Whether its client found the pool: then it writes, and says from time to time what waits.
+    /// Whether its client has found the pool: then it writes, and regularly reports waiting
+    /// operations.
     pub fn has_begun(&self) -> bool {
         self.load.file.with_extension("ledger.waiting").exists()
     }
-    /// What its client wrote is there.
+    /// Checks that everything its client wrote is present.
     ///
     /// # Errors
-    /// What is not.
+    /// The missing object.
     pub fn verify(&self, town: &Town) -> Result<()> {
         let mut command = town.command();
         command
@@ -141,7 +142,7 @@ impl Passing {
 pub struct Loads(Vec<Load>);
 
 impl Loads {
-    /// Makes pools and class, and starts the loads, for so many seconds of faults.
+    /// Creates pools and class, and starts the loads, for this many seconds of faults.
     ///
     /// # Errors
     /// When something does not start.
@@ -153,7 +154,7 @@ impl Loads {
         fs::write(&source, TALLY).context("writing a class")?;
         town.ask(&["class", "install", "chaos_tally", &source.to_string_lossy()])?;
         let mut loads = Self(Vec::new());
-        // Ledgers go on until they are told to stop; a history has a length.
+        // Ledgers run until they are stopped; a history has a fixed length.
         let (long, short) = ((seconds + 3_600).to_string(), (seconds + 10).to_string());
         let ledger = |pool: &'static str, clients: &str, pause: &str| {
             let words = [
@@ -194,10 +195,10 @@ impl Loads {
         Ok(())
     }
 
-    /// Whether all go on that should.
+    /// Checks that all loads still run.
     ///
     /// # Errors
-    /// Who ended, and what it said.
+    /// The load that ended, and its output.
     pub fn check(&mut self) -> Result<()> {
         for load in &mut self.0 {
             if let Some(status) = load.child.try_wait().context("waiting for a load")? {
@@ -212,10 +213,10 @@ impl Loads {
         Ok(())
     }
 
-    /// Ends them; gives what each said, if all went well for each.
+    /// Ends them; returns the output of each, if all succeeded.
     ///
     /// # Errors
-    /// What a client saw that cannot be.
+    /// An impossible observation of a client.
     pub fn finish(mut self, nacre: &Path) -> Result<Vec<(String, Value)>> {
         let mut found = Vec::new();
         for load in self.0.iter().filter(|load| load.kind == Kind::Ledger) {
@@ -227,7 +228,7 @@ impl Loads {
             let mut value = crate::show::load::first_json(&said).unwrap_or_default();
             if load.kind == Kind::History {
                 let mut check = Command::new(nacre);
-                // Its code says whether it is; a history of millions takes its time.
+                // The exit code is the verdict; a history of millions takes time.
                 let judged = succeeds(
                     check.args(["--json", "history", "check"]).arg(&load.file),
                     CHECK_MAX,

@@ -1,14 +1,14 @@
-//! `./x chaos`: a cluster of processes under load, mistreated as a seed says, and asked afterwards
-//! whether anything was lost, stale, hollow or silent.
+//! `./x chaos`: a cluster of processes under load, with faults injected according to a seed.
+//! Afterwards it checks that nothing was lost, stale, incomplete or unreported.
 //!
 //! ```text
 //!  seed ─▶ plan ─▶ faults ─▶ town (daemons, mounts) · net (namespaces) · disks   finding: the folder stays, exit code 1
 //!          loads (ledgers, histories, files) ─▶ eyes (health against who waits) ─▶ judge (all read back, from each member alone)
 //! ```
-//! * [`plan`]: pure: which fault when; [`faults`]: doing and undoing it; [`net`], [`disks`],
-//!   [`town`]: to what;
-//! * [`load`]: what clients do; [`files`]: what is done on mounts, where this user can mount;
-//!   [`eyes`]: what health says meanwhile; [`judge`]: what must be so in the end.
+//! * [`plan`]: pure: the faults and their times; [`faults`]: injecting and undoing them; [`net`],
+//!   [`disks`], [`town`]: their targets;
+//! * [`load`]: the load of clients; [`files`]: the load on mounts, where this user can mount;
+//!   [`eyes`]: health during the run; [`judge`]: the final checks.
 
 pub mod disks;
 mod eyes;
@@ -37,7 +37,7 @@ use town::Town;
 
 const UP_MAX: Duration = Duration::from_secs(90);
 
-/// What was asked for.
+/// The arguments.
 #[derive(Debug, PartialEq)]
 struct Wish {
     seconds: u64,
@@ -47,7 +47,7 @@ struct Wish {
     nacre: Option<PathBuf>,
     only: Vec<String>,
     plan: bool,
-    /// The folder of a run whose files are worked on: said by chaos to itself.
+    /// The directory of a run whose files are worked on: passed by chaos to itself.
     work: Option<PathBuf>,
 }
 
@@ -106,7 +106,7 @@ impl Wish {
     }
 }
 
-/// Runs it.
+/// Runs chaos.
 ///
 /// # Errors
 /// The first finding.
@@ -121,7 +121,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     if let Some(dir) = &wish.work {
         return files::work::main(dir, wish.seed);
     }
-    // Not asked for when everything is given: cargo may not be this user's.
+    // Not evaluated if everything is given: cargo may belong to another user.
     let nacre = match &wish.nacre {
         Some(given) => given
             .canonicalize()
@@ -148,7 +148,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let begun = Instant::now();
     let result = mistreat(&wish, &nacre, &dir);
     if let Err(why) = &result {
-        // The guard removes the folder: it is put aside.
+        // The guard removes the directory: it is moved away first.
         let kept = above.join(format!("finding-seed-{}-{}", wish.seed, std::process::id()));
         fs::rename(&dir, &kept).context("keeping the folder")?;
         println!(
@@ -204,7 +204,7 @@ fn mistreat(wish: &Wish, nacre: &Path, dir: &Path) -> Result<()> {
         .to_vec();
     let log = fs::File::create(dir.join("eyes.log")).context("writing what is seen")?;
     let eyes = {
-        // A command for every look: it is a client like others.
+        // A separate command for every check: it is a client like any other.
         let words = town.command();
         let (program, words) = (
             words.get_program().to_owned(),
@@ -249,7 +249,7 @@ fn mistreat(wish: &Wish, nacre: &Path, dir: &Path) -> Result<()> {
     judge::judge(&mut town).inspect_err(|_| say(&town))
 }
 
-/// Turn after turn until the time is up.
+/// Executes turns until the time is up.
 fn turns(
     wish: &Wish,
     town: &mut Town,
@@ -258,7 +258,7 @@ fn turns(
     eyes: &Eyes,
 ) -> Result<()> {
     let begun = Instant::now();
-    // Turns of late: when each ended, and how long it may hold up calls on mounts.
+    // Recent turns: the end of each, and how long it may delay calls on mounts.
     let mut late: Vec<(Instant, Duration)> = Vec::new();
     for number in 0.. {
         if begun.elapsed() >= Duration::from_secs(wish.seconds) {
@@ -272,8 +272,8 @@ fn turns(
             .map(|(who, pid)| (who.to_string(), pid))
             .collect();
         *eyes.pids.lock().expect("nobody panics with it") = pids;
-        // What waits because of one turn may wait on because of the next one, or the one after
-        // that.
+        // An operation that waits because of one turn may continue to wait because of the next one
+        // or two.
         late.retain(|(ended, more)| ended.elapsed() < eyes::files_bound(*more));
         let before = late.iter().map(|(_, more)| *more).max().unwrap_or_default();
         let bound = eyes::files_bound(turn.holds_files_up() + before);
@@ -291,7 +291,7 @@ fn turns(
     Ok(())
 }
 
-/// What the cluster says of itself at a finding.
+/// Prints the cluster's state at a finding.
 fn say(town: &Town) {
     let mut text = String::new();
     for words in [

@@ -6,12 +6,13 @@
 //!  mon.0   127.77.0.1 ───┤ bridge nc23000      a cut: the one that sends has a neighbour's address that nobody bears,
 //!  osd.0   127.77.0.4 ───┘                      so what it sends goes nowhere, in that direction only, and nobody is told
 //! ```
-//! Daemons listen on loopback addresses only; so the namespaces route those (`route_localnet`).
-//! Programs are led there by `nsenter`: `ip netns exec` gives each mounts of its own, which would
-//! keep a file system that is unmounted here.
-//! Without root everything is on one loopback, and no cut is possible. Nor is one made where
-//! `--only` names no `net`: then daemons meet on local sockets (`node/src/net.rs`), which do not
-//! reach into another namespace.
+//! Daemons listen only on loopback addresses, so the namespaces route those (`route_localnet`).
+//! Programs are started there by `nsenter`: `ip netns exec` gives each a separate mount namespace,
+//! which would keep a file system that is unmounted here.
+//!
+//! Without root everything is on one loopback, and no cut is possible. Nor are namespaces made if
+//! `--only` does not list `net`: daemons then connect over local sockets (`node/src/net.rs`), which
+//! do not reach into another namespace.
 
 use super::plan::{MONS, OSDS, SERVERS, VICTIM, Who};
 use crate::bounded;
@@ -22,20 +23,21 @@ use std::process::Command;
 use std::time::Duration;
 
 const COMMAND_MAX: Duration = Duration::from_secs(20);
-/// An address that no interface bears.
+/// A hardware address that no interface has.
 const NOBODY: &str = "02:00:00:00:00:fe";
 const CLIENTS: u32 = 250;
 
 /// A cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// The second does not hear the first.
+    /// Messages from the first do not reach the second.
     OneWay(Who, Who),
-    /// Two that do not hear each other.
+    /// Messages between the two are lost in both directions.
     Pair(Who, Who),
-    /// One that neither hears nor is heard by other daemons; clients do, if it is not one itself.
+    /// No messages between this one and other daemons; clients can reach it, unless it is a client
+    /// itself.
     Off(Who),
-    /// These hear each other and clients, and no other daemon.
+    /// These can reach each other and clients, but no other daemon.
     Apart(Vec<Who>),
 }
 
@@ -53,7 +55,7 @@ impl fmt::Display for Cut {
     }
 }
 
-/// All that listen.
+/// All daemons.
 fn all() -> impl Iterator<Item = Who> {
     (0..MONS)
         .map(Who::Mon)
@@ -62,7 +64,7 @@ fn all() -> impl Iterator<Item = Who> {
 }
 
 impl Cut {
-    /// Those that it says something of.
+    /// The processes named in the cut.
     pub fn named(&self) -> Vec<Who> {
         match self {
             Self::OneWay(a, b) | Self::Pair(a, b) => vec![*a, *b],
@@ -70,7 +72,7 @@ impl Cut {
             Self::Apart(these) => these.clone(),
         }
     }
-    /// Who is not heard by whom.
+    /// The cut directions: from, to.
     pub fn ways(&self) -> Vec<(Who, Who)> {
         let both = |a: Who, b: Who| [(a, b), (b, a)];
         match self {
@@ -105,8 +107,8 @@ fn ip(words: &str) -> Result<()> {
     run("ip", &words.split(' ').collect::<Vec<_>>()).map(drop)
 }
 
-/// The last part of a daemon's address: they follow each other as `cluster init` numbers them,
-/// servers behind them.
+/// The last part of a daemon's address: in the order in which `cluster init` numbers them, then
+/// servers.
 fn host(who: Who) -> u32 {
     match who {
         Who::Mon(id) => 1 + id,
@@ -116,13 +118,13 @@ fn host(who: Who) -> u32 {
         Who::Mount(_) => CLIENTS,
     }
 }
-/// All of them.
+/// The last part of all addresses.
 fn hosts() -> impl Iterator<Item = u32> {
     all().chain([VICTIM]).map(host).chain([CLIENTS])
 }
 
 impl Net {
-    /// Makes the namespaces, if `cuts` are wanted; where that is not possible, says so.
+    /// Creates the namespaces, if `cuts` are wanted; if that is not possible, records why.
     pub fn make(base_port: u16, cuts: bool) -> Self {
         let mut net = Self {
             base_port,
@@ -139,7 +141,7 @@ impl Net {
         net
     }
 
-    /// Why nothing can be cut.
+    /// The reason why nothing can be cut.
     pub fn why_not(&self) -> Option<&str> {
         self.why_not.as_deref()
     }
@@ -153,7 +155,7 @@ impl Net {
         }
     }
 
-    /// Where a daemon listens.
+    /// The address at which a daemon listens.
     pub fn address(&self, who: Who) -> String {
         let port = u32::from(self.base_port) + host(who) - 1;
         if self.why_not.is_some() {
@@ -182,7 +184,7 @@ impl Net {
             ))?;
             ip(&format!("link set {link} master {bridge} up"))?;
             ip(&format!("-n {name} link set lo up"))?;
-            // All of 127.0.0.0/8 would be this host's otherwise.
+            // Otherwise all of 127.0.0.0/8 would be this host's.
             ip(&format!("-n {name} addr del 127.0.0.1/8 dev lo"))?;
             ip(&format!("-n {name} addr add 127.0.0.1/32 dev lo"))?;
             ip(&format!("-n {name} addr add 127.77.0.{host}/24 dev e0"))?;
@@ -212,17 +214,17 @@ impl Net {
             .arg(program);
         command
     }
-    /// A program beside a daemon. It takes the place of the one that leads it there: its process id
-    /// is the child's.
+    /// The command that runs a program in a daemon's namespace. The program replaces the one that
+    /// enters the namespace: its process id is the child's.
     pub fn at(&self, who: Who, program: &Path) -> Command {
         self.command(host(who), program)
     }
-    /// A client's program.
+    /// The command that runs a program in the clients' namespace.
     pub fn client(&self, program: &Path) -> Command {
         self.command(CLIENTS, program)
     }
 
-    /// Cuts.
+    /// Cuts the network.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -236,7 +238,7 @@ impl Net {
         }
         Ok(())
     }
-    /// Undoes it.
+    /// Undoes a cut.
     pub fn heal(&self, cut: &Cut) {
         for (from, to) in cut.ways().into_iter().filter(|_| self.why_not.is_none()) {
             let _ = ip(&format!(

@@ -1,5 +1,5 @@
-//! Which faults when: drawn from the seed and the number of the turn, nothing else, so that a run
-//! can be repeated and a part of it can be asked for.
+//! The schedule of faults: a function of the seed and the number of the turn only, so that a run
+//! can be repeated and a part of it can be selected.
 //!
 //! ```text
 //!  turn 0 ─ pause ─ faults (1 to 3 at once) ─ last so long ─ undone │ turn 1 ─ … │ turn 3: one that needs calm before it │ …
@@ -14,11 +14,11 @@ use std::time::Duration;
 pub const MONS: u32 = 3;
 /// OSDs of the cluster.
 pub const OSDS: u32 = 4;
-/// Ranks of its file system, and servers: those that have no rank stand by.
+/// Ranks of its file system.
 pub const RANKS: u32 = 2;
-/// See there.
+/// Servers of its file system; those without a rank are standbys.
 pub const SERVERS: u32 = 3;
-/// The mount that is mistreated; those before it only see what others meet.
+/// The mount that gets faults; the mounts before it only see the effects on others.
 pub const VICTIM: Who = Who::Mount(2);
 
 /// A daemon, or the process of a mount.
@@ -30,7 +30,7 @@ pub enum Who {
     Osd(u32),
     /// A server of the file system.
     Mds(u32),
-    /// A mount of it.
+    /// A mount of the file system.
     Mount(u32),
 }
 impl Who {
@@ -43,7 +43,7 @@ impl Who {
             Self::Mount(id) => ("mount", id),
         }
     }
-    /// Whether it is there only where a file system can be mounted.
+    /// Whether it exists only where a file system can be mounted.
     pub fn is_of_files(self) -> bool {
         matches!(self, Self::Mds(_) | Self::Mount(_))
     }
@@ -55,7 +55,7 @@ impl fmt::Display for Who {
     }
 }
 
-/// Where bits are flipped in a store.
+/// The region of a store in which bits are flipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Region {
     /// One copy of the superblock.
@@ -66,51 +66,52 @@ pub enum Region {
     Units,
 }
 
-/// When a pool of its own goes.
+/// When a temporary pool is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolEnd {
-    /// When all is well, and what was acknowledged was read back.
+    /// When everything is healthy, and what was acknowledged has been read back.
     Read,
     /// While it is written to.
     UnderLoad,
 }
 
-/// One thing that goes wrong, or that an operator does.
+/// One fault, or one action of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// `kill -9`; started again in the end.
+    /// `kill -9`; started again at the end.
     Kill(Vec<Who>),
-    /// SIGSTOP; SIGCONT in the end.
+    /// SIGSTOP; SIGCONT at the end.
     Stop(Who),
-    /// Told to end, and started again at once; one after the other, with so many milliseconds
+    /// Terminated, and started again at once; one after the other, with this number of milliseconds
     /// between.
     Roll(Vec<Who>, u64),
     /// The network is cut.
     Cut(Cut),
-    /// A device fault of `node/src/faults.rs`: call, and what it does.
+    /// A device fault of `node/src/faults.rs`: the call, and the effect.
     Disk(Who, &'static str, String),
     /// The host's file system under an OSD is full.
     Full(u32),
-    /// Bits of a stopped OSD's store are flipped; it is replaced in the end.
+    /// Bits of a stopped OSD's store are flipped; it is replaced at the end.
     Rot(u32, Region, u64),
-    /// An OSD's data goes elsewhere; it comes back in the end.
+    /// An OSD is marked out; it is marked in at the end.
     Out(u32),
-    /// Marked down although it lives.
+    /// Marked down although it is alive.
     Down(u32),
-    /// A monitor is removed, and added under its number in the end, with an empty store.
+    /// A monitor is removed, and added under its number at the end, with an empty store.
     Replace(u32),
-    /// A snapshot of the pool is taken; removed in the end.
+    /// A snapshot of the pool is taken; removed at the end.
     Snapshot(&'static str),
-    /// The pool has more groups from now on.
+    /// The number of PGs of the pool is raised.
     Split(&'static str),
-    /// A pool comes, and goes in the end: as soon as it is read back, or while clients write to it.
+    /// A pool is created, and removed at the end: when it has been read back, or while clients
+    /// write to it.
     Pool(PoolEnd),
-    /// Everything is told to end, and started again.
+    /// All daemons are terminated and started again.
     RestartAll,
 }
 
 impl Fault {
-    /// As `--only` names it.
+    /// Its name for `--only`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Kill(who) | Self::Roll(who, _) if who.iter().all(|who| who.is_of_files()) => {
@@ -129,7 +130,7 @@ impl Fault {
             Self::Snapshot(_) | Self::Split(_) | Self::Pool(_) => "pool",
         }
     }
-    /// Whether it is done to a mount.
+    /// Whether its target is a mount.
     pub fn is_of_a_mount(&self) -> bool {
         match self {
             Self::Kill(who) => who.contains(&VICTIM),
@@ -138,7 +139,7 @@ impl Fault {
             _ => false,
         }
     }
-    /// Servers that are not there for anyone while it lasts.
+    /// Servers that are unavailable to everyone during the fault.
     fn servers(&self) -> Vec<Who> {
         let named = match self {
             Self::Kill(who) => who.clone(),
@@ -150,12 +151,13 @@ impl Fault {
             .filter(|who| matches!(who, Who::Mds(_)))
             .collect()
     }
-    /// Whether a server is cut off from some only: it goes on, and what needs those waits.
+    /// Whether a server is cut off from some only: it continues, and operations that need those
+    /// wait.
     fn is_half_cut(&self) -> bool {
         matches!(self, Self::Cut(Cut::OneWay(a, b) | Cut::Pair(a, b)) if [a, b].iter().any(|who| matches!(who, Who::Mds(_))))
     }
 }
-/// All of [`Fault::kind`].
+/// All values of [`Fault::kind`].
 pub const KINDS: [&str; 10] = [
     "kill", "stop", "restart", "net", "disk", "full", "rot", "admin", "pool", "files",
 ];
@@ -185,28 +187,28 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Faults that go on together.
+/// A turn: simultaneous faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// Which.
+    /// The number of the turn.
     pub number: u64,
-    /// Before it.
+    /// Pause before it.
     pub pause_ms: u64,
-    /// What.
+    /// The faults.
     pub faults: Vec<Fault>,
-    /// For how long.
+    /// Duration.
     pub lasts_ms: u64,
-    /// Whether everything is in order first.
+    /// Whether everything must be healthy first.
     pub calm: bool,
 }
 
-/// What a killed mount keeps, and what it has not written, others wait for so long at most
+/// Maximum time that others wait for the cache and the unwritten data of a killed mount
 /// (docs/files.md).
 const AWAY: Duration = Duration::from_secs(16);
 
 impl Turn {
-    /// For how long a call on a mount may wait for it, beside what any server's end costs, without
-    /// a word of health: that knows nothing of mounts and servers of file systems.
+    /// Additional time that a call on a mount may wait during this turn, beyond the takeover of a
+    /// server, without an explanation in health, which does not know mounts and their servers.
     pub fn holds_files_up(&self) -> Duration {
         let gone: BTreeSet<Who> = self.faults.iter().flat_map(Fault::servers).collect();
         let no_server =
@@ -238,7 +240,7 @@ impl fmt::Display for Turn {
 /// Numbers drawn from a seed (splitmix64).
 pub struct Dice(pub u64);
 impl Dice {
-    /// Below a bound.
+    /// A number below a limit.
     pub fn draw(&mut self, below: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;
@@ -278,8 +280,8 @@ fn servers() -> impl Iterator<Item = Who> {
     (0..SERVERS).map(Who::Mds)
 }
 
-/// A fault of the file system. Which server has a rank the plan does not know: a third of those
-/// that are drawn stand by.
+/// A fault of the file system. The plan does not know which server has a rank: a third of the
+/// servers drawn are standbys.
 fn of_files(dice: &mut Dice) -> Fault {
     let server = Who::Mds(u32::try_from(dice.draw(SERVERS.into())).expect("small"));
     match dice.draw(16) {
@@ -297,7 +299,7 @@ fn of_files(dice: &mut Dice) -> Fault {
             Fault::Cut(Cut::Pair(server, others[0]))
         }
         8 => {
-            // One that has just taken a rank over dies, too.
+            // One that has just taken over a rank dies too.
             let mut all = dice.any_order(servers().chain(servers()).collect());
             all.truncate(2 + usize::try_from(dice.draw(4)).expect("small"));
             Fault::Roll(all, dice.draw(4_000))
@@ -305,7 +307,7 @@ fn of_files(dice: &mut Dice) -> Fault {
         9 => Fault::Kill(vec![VICTIM]),
         10 | 11 => Fault::Stop(VICTIM),
         12 => Fault::Cut(Cut::Off(VICTIM)),
-        // It hears of no lease, and may go on writing; and the other way round.
+        // It receives no lease messages, and may continue to write; and the reverse.
         13 => Fault::Cut(Cut::Pair(VICTIM, server)),
         14 => {
             let osd = Who::Osd(dice.osd());
@@ -315,12 +317,12 @@ fn of_files(dice: &mut Dice) -> Fault {
                 Cut::OneWay(osd, VICTIM)
             })
         }
-        // What was synchronized is there, also when mount and server die at once.
+        // Synchronized data is present, even if mount and server die at once.
         _ => Fault::Kill(vec![server, VICTIM]),
     }
 }
 
-/// A fault that may come together with others.
+/// A fault that may be combined with others.
 fn light(dice: &mut Dice) -> Fault {
     match dice.draw(28) {
         0..=2 => Fault::Kill(vec![dice.any()]),
@@ -378,7 +380,7 @@ fn light(dice: &mut Dice) -> Fault {
     }
 }
 
-/// A fault that comes alone, everything being in order before it.
+/// A fault that occurs alone, starting from a healthy cluster.
 fn heavy(dice: &mut Dice, which: u64) -> Fault {
     match which % 4 {
         0 => {
@@ -387,13 +389,13 @@ fn heavy(dice: &mut Dice, which: u64) -> Fault {
             Fault::Rot(dice.osd(), region, dice.draw(1 << 32))
         }
         1 => Fault::Replace(dice.mon()),
-        // Those that have a disk of their own.
+        // Those with a separate disk.
         2 => Fault::Full(2 + u32::try_from(dice.draw(2)).expect("two")),
         _ => Fault::RestartAll,
     }
 }
 
-/// A turn of a seed; only faults of these kinds, if any are named.
+/// The turn of a seed; only faults of these kinds, if any are given.
 pub fn turn(seed: u64, number: u64, only: &[String]) -> Turn {
     let mut dice = Dice(seed.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ (number << 20));
     let wanted = |fault: &Fault| only.is_empty() || only.iter().any(|kind| kind == fault.kind());
@@ -408,7 +410,7 @@ pub fn turn(seed: u64, number: u64, only: &[String]) -> Turn {
     }
     let count = if only.is_empty() { 1 } else { faults.len() };
     faults.retain(wanted);
-    // With few kinds most turns would be empty: more is drawn until as many fit.
+    // With few kinds most turns would be empty: more faults are drawn until enough match.
     for tried in 0..200 {
         if faults.len() < count {
             // Some kinds are never heavy.
@@ -421,7 +423,7 @@ pub fn turn(seed: u64, number: u64, only: &[String]) -> Turn {
             faults.extend(Some(fault).filter(wanted));
         }
     }
-    // A mount stands still for less than its lease, for longer, and for as long as costs it its
+    // A mount is suspended for less than its lease, for longer, and for long enough to lose its
     // session.
     let longer = faults.iter().any(|fault| fault.is_of_a_mount()) && dice.draw(2) == 0;
     let lasts_ms = if longer {
@@ -438,8 +440,8 @@ pub fn turn(seed: u64, number: u64, only: &[String]) -> Turn {
     }
 }
 
-/// See there: with it a mount is away for longer than the 10 s after which others need not wait for
-/// what it has not written.
+/// With this a mount is away for longer than the 10 s after which others need not wait for its
+/// unwritten data.
 const LONGER_MS: u64 = 11_000;
 
 #[cfg(test)]

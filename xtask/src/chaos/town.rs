@@ -1,5 +1,5 @@
-//! The daemons of a run, each a process, where its network is; who may end, and who ended although
-//! nobody asked.
+//! The daemons of a run, each a process, in its network namespace; which of them may end, and which
+//! ended unexpectedly.
 
 use super::files::Files;
 use super::net::Net;
@@ -16,42 +16,42 @@ use std::time::{Duration, Instant};
 
 /// A command may wait for a majority that is cut off.
 const COMMAND_MAX: Duration = Duration::from_secs(60);
-/// Until a daemon that was told to end has ended.
+/// Maximum time for a daemon to terminate.
 const END_MAX: Duration = Duration::from_secs(40);
-/// Size of an OSD's store: small, so that log and index go round, and a small host is full soon.
+/// Size of an OSD's store: small, so that log and index wrap around, and a small host fills up
+/// soon.
 const OSD_SIZE: &str = "512MiB";
 
 /// See the module head.
 pub struct Town {
     /// The program.
     pub nacre: PathBuf,
-    /// The cluster's folder.
+    /// The cluster's directory.
     pub dir: PathBuf,
     /// Its networks.
     pub net: Net,
-    /// Its file system, from when it is mounted on; where none can be, there are no servers
+    /// Its file system, once it is mounted; where mounting is impossible, there are no servers
     /// either.
     pub files: Option<Files>,
-    /// Whether there are servers of it.
+    /// Whether it has servers.
     pub has_servers: bool,
     daemons: BTreeMap<Who, Child>,
-    /// How many daemons were started.
+    /// Number of daemon starts.
     starts: u64,
-    /// Whose disk fails, so that it may end, and what its stores are worth afterwards is not
-    /// known.
+    /// Daemons whose disk fails: they may end, and the state of their stores is then unknown.
     pub may_end: BTreeSet<Who>,
-    /// Those that ended as they may.
+    /// Daemons that ended when they were allowed to.
     pub ended: BTreeSet<Who>,
-    /// Whose disk works again since when: what it met before that may end it a while later, on a
+    /// Time at which a daemon's disk was restored: an earlier error may still end the daemon, on a
     /// busy machine.
     pub healed: BTreeMap<Who, Instant>,
 }
 
-/// For so long a fault that is over may still end a daemon.
+/// A fault may still end a daemon for this long after it is over.
 const HEALED: Duration = Duration::from_secs(15);
 
-/// By how much the wall clock is wrong that the daemon of this start finds: a minute to and fro,
-/// and every fourth time years.
+/// Error of the wall clock at this start of a daemon: a minute in either direction, and every
+/// fourth time years.
 fn skew_ms(start: u64) -> i64 {
     const MINUTE: i64 = 60_000;
     const YEAR: i64 = 365 * 24 * 60 * MINUTE;
@@ -63,7 +63,7 @@ fn skew_ms(start: u64) -> i64 {
     }
 }
 
-/// The last lines that a daemon said.
+/// The last lines of a daemon's log.
 pub fn last_words(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().rev().take(3).collect();
@@ -74,7 +74,7 @@ impl Town {
     /// A cluster that does not exist yet; nothing runs.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn make(nacre: &Path, dir: &Path, net: Net, base_port: u16) -> Result<Self> {
         let (mons, osds) = (MONS.to_string(), OSDS.to_string());
         let mut init = Command::new(nacre);
@@ -93,7 +93,7 @@ impl Town {
         init.args(["--base-port", &base_port.to_string(), "--dir"])
             .arg(dir);
         if net.why_not().is_some() {
-            // All on one address then.
+            // All on one address in this case.
             init = Command::new(nacre);
             init.args([
                 "cluster",
@@ -110,9 +110,9 @@ impl Town {
         }
         succeeds(&mut init, COMMAND_MAX)?;
         if net.why_not().is_none() {
-            // A server listens where the first monitor does. Each has a configuration, in which
-            // that is its own network; the other monitors tell it where the first one
-            // is.
+            // A server listens at the address of the first monitor. Each has a separate
+            // configuration, in which that address is in its own network; the other monitors tell
+            // it where the first one is.
             let path = dir.join("cluster.toml");
             let text =
                 fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -137,15 +137,15 @@ impl Town {
         })
     }
 
-    /// What faults of devices are asked for in.
+    /// The file that requests device faults.
     pub fn faults_file(&self) -> PathBuf {
         self.dir.join("device-faults")
     }
-    /// What a daemon says.
+    /// A daemon's log.
     pub fn log(&self, who: Who) -> PathBuf {
         self.dir.join(format!("{who}.log"))
     }
-    /// All daemons that there should be.
+    /// All daemons that should exist.
     pub fn all(&self) -> Vec<Who> {
         let servers = if self.has_servers { SERVERS } else { 0 };
         (0..MONS)
@@ -154,7 +154,7 @@ impl Town {
             .chain((0..servers).map(Who::Mds))
             .collect()
     }
-    /// Whether it is there to be mistreated; says so if it is not.
+    /// Whether it is available for a fault; reports if it is not.
     pub fn has(&self, who: Who) -> bool {
         let has = match who {
             Who::Mds(_) => self.has_servers,
@@ -171,7 +171,7 @@ impl Town {
         if own.exists() { own } else { self.dir.clone() }
     }
 
-    /// Starts a daemon unless it runs.
+    /// Starts a daemon unless it is running.
     ///
     /// # Errors
     /// When it does not start.
@@ -214,11 +214,11 @@ impl Town {
         Ok(())
     }
 
-    /// Whether its process is there.
+    /// Whether its process exists.
     pub fn runs(&self, who: Who) -> bool {
         self.daemons.contains_key(&who)
     }
-    /// Processes.
+    /// The processes.
     pub fn pids(&self) -> Vec<(Who, u32)> {
         let daemons = self.daemons.iter().map(|(who, child)| (*who, child.id()));
         daemons
@@ -226,7 +226,7 @@ impl Town {
             .collect()
     }
 
-    /// `kill -9`; nothing if it does not run.
+    /// `kill -9`; does nothing if it is not running.
     ///
     /// # Errors
     /// When a mount had ended by itself.
@@ -240,7 +240,7 @@ impl Town {
         }
         Ok(())
     }
-    /// Sends a signal; nothing if it does not run.
+    /// Sends a signal; does nothing if it is not running.
     ///
     /// # Errors
     /// When the program that works on files has ended.
@@ -259,16 +259,16 @@ impl Town {
             .is_some_and(|since| since.elapsed() < HEALED)
     }
 
-    /// Tells it to end and waits for that.
+    /// Terminates it and waits for its end.
     ///
     /// # Errors
-    /// When it does not end, or not well.
+    /// When it does not end, or fails.
     pub fn end(&mut self, who: Who) -> Result<()> {
         let Some(mut child) = self.daemons.remove(&who) else {
             return Ok(());
         };
         let _ = signal(child.id(), "TERM");
-        // One that stands still cannot hear it: it goes on, as service managers do it.
+        // A suspended process cannot receive the signal: it is resumed, as service managers do.
         let _ = signal(child.id(), "CONT");
         let status = bounded::ended(&mut child, END_MAX)
             .with_context(|| format!("{who} was told to end"))?;
@@ -280,10 +280,10 @@ impl Town {
         Ok(())
     }
 
-    /// Those that ended although nobody killed them, and may not.
+    /// Daemons that ended without being killed, and were not allowed to.
     ///
     /// # Errors
-    /// Who, how, and what it said last.
+    /// The daemon, its exit status, and its last output.
     pub fn check(&mut self) -> Result<()> {
         let mut gone: Vec<(Who, ExitStatus)> = Vec::new();
         for (who, child) in &mut self.daemons {
@@ -322,7 +322,7 @@ impl Town {
         command.args(["--json", "--cluster"]).arg(&self.dir);
         command
     }
-    /// The same where somebody else is.
+    /// The same, in the network namespace of `who`.
     pub fn command_of(&self, who: Who) -> Command {
         let mut command = self.net.at(who, &self.nacre);
         command.args(["--json", "--cluster"]).arg(&self.dir);
@@ -331,11 +331,11 @@ impl Town {
     /// Runs a command of the cluster.
     ///
     /// # Errors
-    /// What it says; also when it takes longer than a minute.
+    /// Its error; also when it takes longer than a minute.
     pub fn ask(&self, words: &[&str]) -> Result<Value> {
         succeeds(self.command().args(words), COMMAND_MAX)
     }
-    /// Runs a command of the cluster beside a daemon, which is where its ports can be tried.
+    /// Runs a command of the cluster in a daemon's namespace, where its ports can be probed.
     ///
     /// # Errors
     /// As [`Self::ask`].
@@ -343,7 +343,7 @@ impl Town {
         succeeds(self.command_of(who).args(words), COMMAND_MAX)
     }
 
-    /// Waits; looks meanwhile whether all daemons live.
+    /// Waits; checks meanwhile that all daemons run.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -356,10 +356,10 @@ impl Town {
         self.check()
     }
 
-    /// Waits until an answer of `status` is as wanted.
+    /// Waits until an answer of `status` meets a condition.
     ///
     /// # Errors
-    /// What it is instead.
+    /// The last answer.
     pub fn until(
         &mut self,
         what: &str,
@@ -370,7 +370,7 @@ impl Town {
         let mut last = Value::Null;
         loop {
             self.check()?;
-            // Without a majority for a moment a command says so.
+            // A command reports a temporary loss of the majority.
             if let Ok(status) = self.ask(&["status"]) {
                 if good(&status) {
                     return Ok(begun.elapsed());
@@ -387,10 +387,10 @@ impl Town {
             std::thread::sleep(Duration::from_millis(300));
         }
     }
-    /// Waits until nothing is wrong.
+    /// Waits until health is good.
     ///
     /// # Errors
-    /// What is.
+    /// The remaining problem.
     pub fn until_well(&mut self, limit: Duration) -> Result<Duration> {
         self.until("HEALTH_OK", limit, |status| {
             status["health"]["status"] == "ok" && clean(status)
@@ -398,7 +398,7 @@ impl Town {
     }
 }
 
-/// Whether all groups are clean.
+/// Whether all PGs are clean.
 pub fn clean(status: &Value) -> bool {
     crate::cluster::all_groups(status, |state| state == "active+clean")
 }

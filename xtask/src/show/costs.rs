@@ -1,5 +1,5 @@
-//! What a file system's calls cost: microseconds of all processes' CPU, beside CephFS with
-//! ceph-fuse in the same run.
+//! The cost of a file system's calls: microseconds of all processes' CPU time, compared with CephFS
+//! and ceph-fuse in the same run.
 //!
 //! ```text
 //!  ext4, the limit ──────────────────────────────────┐
@@ -7,9 +7,10 @@
 //!  Ceph: mon, mgr, 3 OSDs, MDS ─▶ ceph-fuse ─────────┼▶ `calls` ─▶ rows ─▶ ratios against the goals
 //!  Ceph: mon, mgr, 3 OSDs; Nacre: 2 servers ─▶ mount ─┘
 //! ```
-//! What large reads and writes attain is beside the same in objects, without a file system; what a
-//! listing asks of the server is counted.
-//! Without Ceph (`--only nacre`, or where it is not to be had) there are rows and no ratios.
+//! Large reads and writes are compared with the same operations on objects, without a file system;
+//! the requests of a listing to the server are counted.
+//!
+//! Without Ceph (`--only nacre`, or where it is not available) there are rows and no ratios.
 
 use super::mounted::{self, Mount};
 use super::site::Site;
@@ -24,16 +25,16 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const STEP_MAX: Duration = Duration::from_mins(5);
-/// Large files are written and read at 80 % of the rate of objects of 4 MiB, at least: those at
-/// most so much faster.
+/// Large files are written and read at 80 % or more of the rate of objects of 4 MiB: the objects'
+/// rate is at most this percentage of the files' rate.
 const OBJECTS_FASTER: f64 = 125.0;
-/// Objects of 4 MiB in flight: as much as a mount has of one file.
+/// Objects of 4 MiB in flight: as many as a mount has of one file.
 const OBJECTS_DEPTH: &str = "4";
-/// `ls -l` of a directory asks the server so often, at most, however many entries it has: pages,
-/// and the way there.
+/// Maximum number of requests of `ls -l` to the server, for any number of entries: pages, and path
+/// lookups.
 const REQUESTS_MAX: f64 = 40.0;
 
-/// Rows of which something is asked beside Ceph: so many times less.
+/// Rows with a goal relative to Ceph: the required factor.
 pub const GOALS: &[(&str, f64)] = &[
     (calls::CREATE, 10.0),
     (calls::COLD_STAT, 10.0),
@@ -44,10 +45,10 @@ pub const GOALS: &[(&str, f64)] = &[
     (calls::UNTAR_SYNC, 6.0),
 ];
 
-/// Shows it.
+/// Runs the scenario.
 ///
 /// # Errors
-/// When a call fails or a system does not come up. A goal that is missed is a line.
+/// When a call fails or a system does not come up. A missed goal is a line.
 pub fn run(site: &mut Site) -> Result<()> {
     if !mounted::is_possible(site, "what calls cost") {
         return Ok(());
@@ -71,7 +72,7 @@ pub fn run(site: &mut Site) -> Result<()> {
         site.figures
             .at_most(100.0 / goal, &what, ratio * 100.0, "%");
     }
-    // The same servers and mount with Ceph's objects: what is left are Ceph's own costs.
+    // The same servers and mount on Ceph's objects: the difference is Ceph's own cost.
     for (row, found) in on_ceph(site, &archive)?.rows {
         site.figures.note(
             &format!("{row}: Nacre on Ceph, of CephFS"),
@@ -82,10 +83,10 @@ pub fn run(site: &mut Site) -> Result<()> {
     Ok(())
 }
 
-/// What is unpacked, in a folder.
+/// Creates the archive to unpack, in a directory.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When it cannot be created.
 pub fn archive(folder: &Path) -> Result<PathBuf> {
     let (tree, archive) = (folder.join("tree"), folder.join("tree.tar"));
     trees::make(&tree, calls::ARCHIVED, 0)?;
@@ -139,7 +140,7 @@ fn nacre(site: &mut Site, archive: &Path) -> Result<Found> {
     Ok(found)
 }
 
-/// Large reads and writes beside those of objects.
+/// Large reads and writes compared with those of objects.
 fn objects(site: &mut Site, cluster: &Cluster, rows: &calls::Rows) -> Result<()> {
     for (mode, row) in [("write", calls::WRITES), ("read", calls::READS_AGAIN)] {
         let how = [

@@ -1,4 +1,4 @@
-//! Much is written while an OSD is dead; it comes back by its log, while clients go on.
+//! Many writes while an OSD is dead; it returns and recovers by its log, while clients continue.
 //!
 //! ```text
 //!  control load ─▶ osd.0 dies under load ─▶ 50,000 objects without it ─▶ it starts under load ─▶ HEALTH_OK
@@ -20,23 +20,23 @@ use std::time::{Duration, Instant};
 
 const HANG: Duration = Duration::from_mins(2);
 const HEALED_MAX: Duration = Duration::from_mins(10);
-/// Between two looks at the groups.
+/// Polling interval of the PGs.
 const LOOK: Duration = Duration::from_millis(100);
-/// Sizes and how many: some 400 MB, and three times that on the disk.
+/// Sizes and numbers of objects: some 400 MB, and three times that on the disk.
 const MIX: [(&str, u64, u64); 3] = [
     ("100", 100, 25_000),
     ("4KiB", 4 << 10, 20_000),
     ("64KiB", 64 << 10, 5_000),
 ];
-/// Until a death has done what harm it can.
+/// Time after which the immediate effects of a death are over.
 const HARM: Duration = Duration::from_secs(3);
-/// Objects that were there before and are overwritten without it.
+/// Number of existing objects that are overwritten while it is dead.
 const OVERWRITTEN: u64 = 5_000;
 
-/// Shows it.
+/// Runs the scenario.
 ///
 /// # Errors
-/// When data is not what was written, or the cluster does not heal.
+/// When data differs from what was written, or the cluster does not heal.
 pub fn run(site: &mut Site) -> Result<()> {
     let alone = disk(&site.nacre, &site.dir, 2.0)?;
     let mut cluster = site.cluster(1, 4)?;
@@ -48,7 +48,7 @@ pub fn run(site: &mut Site) -> Result<()> {
     site.figures
         .note("clients in peace: p99", field(&peace, "p99_us") / 1e3, "ms");
 
-    // What is overwritten existed before: it is there when the OSD comes back, and old.
+    // The overwritten objects existed before: when the OSD returns, its versions are old.
     let load = Load::begin(
         &cluster,
         Work {
@@ -107,7 +107,7 @@ pub fn run(site: &mut Site) -> Result<()> {
     back(site, &mut cluster, bytes as f64 / written as f64, &alone)
 }
 
-/// It comes back.
+/// The OSD returns.
 fn back(site: &mut Site, cluster: &mut Cluster, object_bytes: f64, alone: &Value) -> Result<()> {
     let called = cluster
         .ask(&["status"])?
@@ -148,7 +148,7 @@ fn back(site: &mut Site, cluster: &mut Cluster, object_bytes: f64, alone: &Value
         machine::busy_seconds()? - all_before,
     );
     let figures = load.finish()?;
-    // Everything in the pool was written or overwritten without it.
+    // Every object in the pool was written or overwritten while it was dead.
     let groups = cluster.ask(&["pg", "ls", "--pool", "mixed", "--osd", "0"])?;
     let groups = groups["pgs"].as_array().context("pg ls has no pgs")?;
     let missing: f64 = groups
@@ -208,8 +208,7 @@ fn back(site: &mut Site, cluster: &mut Cluster, object_bytes: f64, alone: &Value
     );
     site.figures.proved("clients' data read back");
 
-    // The copies that came by recovery are read, not only counted: with another OSD dead they are
-    // needed.
+    // The recovered replicas are read, not only counted: with another OSD dead they are needed.
     cluster.kill("osd.1")?;
     cluster.await_osd(1, false, HANG)?;
     export(cluster, &site.dir.join("without-osd.1"))?;

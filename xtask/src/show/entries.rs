@@ -1,11 +1,11 @@
-//! A directory of a million entries, and a file system of ten million files: nothing but the disk
+//! A directory of a million entries, and a file system of ten million files: only the disk usage
 //! grows with them.
 //!
 //! ```text
 //!  100,000 in one directory ─▶ 1,000,000 in another: made, listed, looked up, removed ─▶ so much CPU per call, each
 //!  ten directories of 1,000,000 that stay ─▶ the server is killed ─▶ another one has them, as soon and as small
 //! ```
-//! Memory is the server's at its highest, looked at a few times a second.
+//! Memory is the server's peak, sampled a few times per second.
 
 use super::mounted::{self, Mount};
 use super::site::Site;
@@ -19,18 +19,18 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const MILLION: u64 = 1_000_000;
-/// Per entry and inode that is kept, in bytes.
+/// Maximum memory per cached entry and inode, in bytes.
 const ENTRY_MAX: f64 = 400.0;
-/// A call of a million costs so many times what one of a hundred thousand does, at most.
+/// Maximum ratio of the cost of a call with a million entries to that with a hundred thousand.
 const LINEAR: f64 = 1.5;
 const RUN_MAX: Duration = Duration::from_mins(40);
-/// Until another server has all of it.
+/// Maximum time until another server has taken over everything.
 const TAKEN_OVER_MAX: f64 = 2.0;
 
-/// Shows one directory of a million entries.
+/// Runs the scenario with one directory of a million entries.
 ///
 /// # Errors
-/// When a call fails, or the file system is not whole.
+/// When a call fails, or the file system is not consistent.
 pub fn run(site: &mut Site) -> Result<()> {
     let cluster = mounted::serve(site)?;
     let empty = server_mib(&cluster);
@@ -48,10 +48,10 @@ pub fn run(site: &mut Site) -> Result<()> {
     mounted::check(site, &cluster)
 }
 
-/// Shows ten million files.
+/// Runs the scenario with ten million files.
 ///
 /// # Errors
-/// As there, and when no other server takes them over.
+/// As [`run`], and when no other server takes over.
 pub fn run_ten(site: &mut Site) -> Result<()> {
     let mut cluster = mounted::serve(site)?;
     let empty = server_mib(&cluster);
@@ -110,8 +110,8 @@ pub fn run_ten(site: &mut Site) -> Result<()> {
     mounted::check(site, &cluster)
 }
 
-/// Whether the first entry of a directory is a file. Nothing is open there afterwards, as it is
-/// while an entry is kept.
+/// Whether the first entry of a directory is a file. Nothing stays open there afterwards, unlike
+/// while an entry is held.
 fn has_file(dir: &Path) -> Result<bool> {
     let first = fs::read_dir(dir)
         .context("listing")?
@@ -120,7 +120,7 @@ fn has_file(dir: &Path) -> Result<bool> {
     Ok(first.metadata().context("looking")?.is_file())
 }
 
-/// Runs `bench files`; its rows, and the most memory that the server had meanwhile.
+/// Runs `bench files`; returns its rows, and the peak memory of the server meanwhile.
 fn bench(
     site: &mut Site,
     cluster: &Cluster,
@@ -185,7 +185,7 @@ fn bench(
 fn step(row: &Value) -> &str {
     row["step"].as_str().unwrap_or("?")
 }
-/// µs of all processes per call.
+/// µs of CPU time of all processes per call.
 fn cpu(row: &Value) -> f64 {
     row["cpu_us"]
         .as_object()
@@ -194,13 +194,13 @@ fn cpu(row: &Value) -> f64 {
         .map(|(_, us)| us.as_f64().unwrap_or(0.0))
         .sum()
 }
-/// Memory of the server that has more of it: the one that has the file system.
+/// Memory of the server that uses more: the one that has the file system.
 fn server_mib(cluster: &Cluster) -> f64 {
     let of = |id| resident_mib(cluster.pid(&format!("mds.{id}")).ok()?).ok();
     (0..mounted::SERVERS).filter_map(of).fold(0.0, f64::max)
 }
-/// Of so many entries a server keeps those for which an eighth of the machine's memory has room
-/// (`limits` in `node/src/servers.rs`).
+/// Number of entries that a server caches of `of`: those that fit into an eighth of the machine's
+/// memory (`limits` in `node/src/servers.rs`).
 fn kept(of: u64) -> u64 {
     (machine::memory() / 8 / 400)
         .clamp(100_000, 4_000_000)

@@ -1,8 +1,8 @@
 //! Under load: an OSD killed and started again, two stopped and one of them once more within half a
 //! minute each, the leading monitor killed.
 //!
-//! Every fault has a load of its own, so that its longest time without an answer is the fault's.
-//! Two pools take turns: a load prepares its objects while the one before reads back.
+//! Every fault has a separate load, so that its longest time without an answer is caused by that
+//! fault. Two pools alternate: a load prepares its objects while the previous one reads back.
 
 use super::load::{Load, field, overwrite};
 use super::site::Site;
@@ -12,21 +12,21 @@ use anyhow::{Context, Result, ensure};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// For how long an OSD is stopped.
+/// Duration for which an OSD is stopped.
 const STOPPED: Duration = Duration::from_secs(8);
-/// For how many seconds a load works around that.
+/// Seconds for which a load runs around that.
 const WORKED: u64 = 16;
-/// Until a fault has done what harm it can.
+/// Time after which the immediate effects of a fault are over.
 const HARM: Duration = Duration::from_secs(5);
 const HEALED_MAX: Duration = Duration::from_mins(5);
-/// Until anything that should take a second or two is called a hang.
+/// Anything that should take a second or two is a hang after this time.
 const HANG: Duration = Duration::from_mins(1);
 const COMMITS: usize = 20;
 
-/// Shows it.
+/// Runs the scenario.
 ///
 /// # Errors
-/// When data is not what was written, or something hangs.
+/// When data differs from what was written, or something hangs.
 pub fn run(site: &mut Site) -> Result<()> {
     let mut cluster = site.cluster(3, 4)?;
     for pool in ["even", "odd"] {
@@ -100,8 +100,8 @@ fn killed(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     cluster.await_health(HEALED_MAX)
 }
 
-/// What is said of a stop, the OSD that is stopped, and its load's pool. One that was called down
-/// and came back is given more time.
+/// Label of a stop, the OSD that is stopped, and the pool of its load. An OSD that was marked down
+/// and returned is given a longer grace period.
 const STOPS: [(&str, u32, &str); 3] = [
     ("stopped OSD", 1, "even"),
     ("another one stopped", 2, "odd"),
@@ -158,7 +158,7 @@ fn leader(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     let load = Load::begin(cluster, overwrite("even", 10))?;
     load.must_last(HARM)?;
     let at = cluster.kill(&format!("mon.{leads}"))?;
-    // Refusals for want of a leader are expected; that they end is what is claimed.
+    // Refusals without a leader are expected; the scenario checks that they end.
     let changed = bounded::until("the map can be changed", HANG, || {
         Ok(cluster.change_map().ok().map(|_| Instant::now()))
     })?;

@@ -1,7 +1,7 @@
-//! What a scenario found: figures against limits, and facts.
+//! Results of a scenario: figures with limits, and facts.
 //!
-//! A figure that is worse than its limit is said and counted. A fact that does not hold never gets
-//! here: it is the scenario's error.
+//! A figure worse than its limit is reported and counted. A fact that does not hold is not recorded
+//! here: it is an error of the scenario.
 
 use serde_json::{Value, json};
 
@@ -9,12 +9,12 @@ struct Figure {
     what: String,
     found: f64,
     unit: &'static str,
-    /// The most it should be, if anything is promised about it.
+    /// The maximum, if there is a limit.
     limit: Option<f64>,
 }
 
 impl Figure {
-    /// Whether it is as promised, if anything is. No figure (NaN) is no success.
+    /// Whether it meets the limit, if there is one. A missing figure (NaN) does not.
     fn is_met(&self) -> Option<bool> {
         self.limit.map(|limit| self.found <= limit)
     }
@@ -38,7 +38,7 @@ impl Figure {
     }
 }
 
-/// Three digits that count; more only where they are whole.
+/// Three significant digits; more only for integers.
 fn number(value: f64) -> String {
     if value.fract() == 0.0 || value.abs() >= 100.0 {
         format!("{value:.0}")
@@ -49,7 +49,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Everything that was found, said as it is found.
+/// All results, printed as they are recorded.
 #[derive(Default)]
 pub struct Figures {
     figures: Vec<Figure>,
@@ -68,25 +68,25 @@ impl Figures {
         println!("{}", figure.row());
         self.figures.push(figure);
     }
-    /// A figure that should not be more than `limit`.
+    /// A figure that should be at most `limit`.
     pub fn at_most(&mut self, limit: f64, what: &str, found: f64, unit: &'static str) {
         self.add(what, found, unit, Some(limit));
     }
-    /// A figure about which nothing is promised.
+    /// A figure without a limit.
     pub fn note(&mut self, what: &str, found: f64, unit: &'static str) {
         self.add(what, found, unit, None);
     }
-    /// Something that was checked and holds.
+    /// A fact that was checked and holds.
     pub fn proved(&mut self, what: &str) {
         println!("  {what}: right");
         self.facts.push(what.to_owned());
     }
-    /// Something that cannot be tried on this machine. It is no error, and it is no success.
+    /// A check that is not possible on this machine. It is neither an error nor a success.
     pub fn skipped(&mut self, what: &str, why: &str) {
         println!("  {what}: SKIPPED: {why}");
         self.skipped.push(format!("{what}: {why}"));
     }
-    /// Takes over another's.
+    /// Adds another scenario's results.
     pub fn extend(&mut self, other: Self) {
         self.figures.extend(other.figures);
         self.facts.extend(other.facts);

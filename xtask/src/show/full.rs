@@ -1,5 +1,5 @@
-//! Stores filled to the last byte under load: what grows is refused at once, deleting goes on,
-//! everything starts again, and health is good after deleting (F10 to F15, F24).
+//! Stores filled to the last byte under load: writes that need space are refused at once, deletes
+//! continue, everything can restart, and health is good after deleting (F10 to F15, F24).
 //!
 //! ```text
 //!  stores of 1 GiB ──────────────────────────────┐
@@ -23,18 +23,18 @@ const HOST: &str = "600M";
 const HEALED_MAX: Duration = Duration::from_mins(5);
 const FILL_MAX: Duration = Duration::from_mins(20);
 const UP_MAX: Duration = Duration::from_mins(1);
-/// What is written until nothing of that size is taken any more.
+/// Sizes written in turn, each until no more of that size are accepted.
 const SIZES: [&str; 4] = ["1MiB", "64KiB", "4KiB", "100"];
-/// The promise: nobody waits longer for a refusal.
+/// Limit: the maximum time until a refusal.
 const REFUSED_MS: f64 = 1_000.0;
-/// Of each set so many stay in a store that is fragmented on purpose: 12 %.
+/// One object of this many of each set stays in a store that is fragmented on purpose: 12 %.
 const STAYS: u64 = 8;
 const SOME: u64 = 20;
 
-/// Shows it.
+/// Runs the scenario.
 ///
 /// # Errors
-/// When anything that was acknowledged is missing, a daemon ends, or space does not come back.
+/// When acknowledged data is missing, a daemon ends, or space is not reclaimed.
 pub fn run(site: &mut Site) -> Result<()> {
     let disks = Disks {
         osd_size: Some(OSD_SIZE),
@@ -60,7 +60,8 @@ pub fn run(site: &mut Site) -> Result<()> {
             .proved("fragmented: what was there before is there");
     }
     fs::remove_dir_all(site.dir.join("cluster")).context("removing a cluster")?;
-    // Ports are free again, and the folder is another: what is mounted covers it.
+    // The ports are free again; the directory is a different one, because the mounted file system
+    // hides it.
     let host = site.dir.join("host");
     fs::create_dir(&host).context("making a folder")?;
     let small = match Small::under(&host, HOST, Some(&site.dir.join("host.image"))) {
@@ -83,7 +84,7 @@ pub fn run(site: &mut Site) -> Result<()> {
     filled(site, &mut cluster, "a host of 600 MiB", Some(&small)).map(drop)
 }
 
-/// Fills a cluster and all that follows; gives the bytes that it took.
+/// Fills a cluster and runs all following steps; returns the number of bytes that it accepted.
 fn filled(site: &mut Site, cluster: &mut Cluster, what: &str, host: Option<&Small>) -> Result<f64> {
     let name = what.replace(' ', "-");
     let (full, others) = (format!("full-{name}"), format!("others-{name}"));
@@ -174,8 +175,8 @@ fn filled(site: &mut Site, cluster: &mut Cluster, what: &str, host: Option<&Smal
     Ok(taken)
 }
 
-/// Fills a pool with small objects and takes 7 of 8 away again; how many stay, and of how many that
-/// were tried: some of the last were refused, and lie between those that stay.
+/// Fills a pool with small objects and deletes 7 of 8; returns the number that stay, and the number
+/// tried: some of the last were refused, and lie between those that stay.
 fn fragment(cluster: &Cluster) -> Result<(u64, u64)> {
     cluster.ask(&[
         "pool",
@@ -202,7 +203,7 @@ fn fragment(cluster: &Cluster) -> Result<(u64, u64)> {
     Ok((field(&left, "done") as u64, written))
 }
 
-/// `nacre bench fill` in a pool: a set of its own for each size.
+/// Runs `nacre bench fill` in a pool: a separate set for each size.
 fn fill(
     cluster: &Cluster,
     mode: &str,

@@ -1,5 +1,5 @@
-//! What must not add up: clients that come and go, and objects of one group with snapshots that are
-//! taken and removed (F18, F52).
+//! State that must not grow without bound: clients that come and go, and objects of one PG with
+//! snapshots that are taken and removed (F18, F52).
 //!
 //! ```text
 //!  one group: 20,000 clients ─▶ measure ─▶ 193,000 more ─▶ measure    memory · bytes to bring a replica back · time until it is
@@ -19,17 +19,17 @@ use std::time::{Duration, Instant};
 const HEALED_MAX: Duration = Duration::from_mins(5);
 const WORK_MAX: Duration = Duration::from_mins(60);
 const HANG: Duration = Duration::from_mins(2);
-/// What F18 was found with: a client a second for two and a half days. The first are enough to fill
-/// what a group remembers.
+/// The scale of F18: a client per second for two and a half days. The first number is enough to
+/// fill the client records of a PG.
 const LIVES: [u64; 2] = [20_000, 193_000];
-/// Until what was written is at its place and reported.
+/// Time until written data is in its final location and reported.
 const SETTLED: Duration = Duration::from_secs(10);
 const OBJECTS: u64 = 1_000_000;
 const OVERWRITTEN: u64 = 1_000;
-/// The promise: nothing grows by more than so much of what it was.
+/// Limit: nothing grows by more than this factor.
 const GROWN: f64 = 1.25;
 
-/// Shows it.
+/// Runs the scenario.
 ///
 /// # Errors
 /// When anything is refused or hangs.
@@ -88,7 +88,7 @@ pub fn run(site: &mut Site) -> Result<()> {
         many,
         "s",
     );
-    // Space is reported every two seconds: less is not seen.
+    // Space is reported every two seconds: a shorter time cannot be measured.
     site.figures
         .at_most(6.0, "longer than before", many - few, "s");
     let seen = look(&mut cluster)?;
@@ -96,7 +96,7 @@ pub fn run(site: &mut Site) -> Result<()> {
     cluster.await_health(HEALED_MAX)
 }
 
-/// What an OSD needs.
+/// The resources of an OSD.
 struct Seen {
     memory: f64,
     restart: f64,
@@ -128,7 +128,7 @@ impl Seen {
     }
 }
 
-/// Ends an OSD, lets it miss an update, starts it, and looks at what that took.
+/// Stops an OSD, lets it miss an update, starts it, and measures its recovery.
 fn look(cluster: &mut Cluster) -> Result<Seen> {
     let memory = resident_mib(cluster.pid("osd.1")?)?;
     cluster.end("osd.2")?;
@@ -162,10 +162,10 @@ fn fill(cluster: &Cluster, size: &str, count: u64) -> Result<Value> {
     Ok(said)
 }
 
-/// Overwrites 64 MiB under a snapshot and removes it; how many seconds later the space of its
-/// clones is back.
+/// Overwrites 64 MiB under a snapshot and removes it; returns the number of seconds until the space
+/// of its clones is reclaimed.
 fn trim(cluster: &Cluster) -> Result<f64> {
-    // Three times the clones' bytes, less what the index takes for them.
+    // Three times the clones' bytes, minus their index.
     const CLONES: f64 = 3.0 * 50e6;
     let used = || cluster.ask(&["df"]).map(|df| field(&df, "used_bytes"));
     sleep(SETTLED);

@@ -1,13 +1,13 @@
-//! Cleans up after a scenario, however it ended: well, with an error, by Ctrl-C or by `kill -9`.
+//! Cleans up after a scenario, after any end: success, an error, Ctrl-C or `kill -9`.
 //!
 //! ```text
 //!  ./x show ──pipe──▶ guard (same program, process group of its own)
 //!     │ ends, in whatever way: the pipe closes
 //!     ✕                 └─▶ programs of the folder: loads killed, stopped ones resumed ─▶ `nacre down` ─▶ killed ─▶ folder removed
 //! ```
-//! Ceph clusters in the folder end the same way; `./x bench versus` and `./x test` have guards,
-//! too. Whose processes are meant is read from `/proc`: ours name the scenario's folder on their
-//! command lines. So nobody has to keep a list, and none can be wrong.
+//! Ceph clusters in the directory are ended in the same way; `./x bench versus` and `./x test` have
+//! guards too. The processes to end are found in `/proc`: they have the scenario's directory on
+//! their command lines. So no list has to be maintained.
 
 use crate::bounded;
 use crate::ceph;
@@ -20,21 +20,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// `nacre down` kills after some 20 s each what does not end.
+/// `nacre down` kills processes that do not end after some 20 s.
 const DOWN_MAX: Duration = Duration::from_mins(2);
 
-/// The cleaning process. When dropped, everything is clean.
+/// The cleaning process. Dropping it waits until everything is clean.
 pub struct Guard(Child);
 
 impl Guard {
-    /// Starts one for a folder.
+    /// Starts one for a directory.
     ///
     /// # Errors
     /// When this program cannot be started again.
     pub fn start(nacre: &Path, folder: &Path) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe().context("finding this program")?);
         command.args(["show", "--guard"]).arg(nacre).arg(folder);
-        // Ctrl-C goes to the terminal's foreground group, which this is not part of.
+        // Ctrl-C goes to the terminal's foreground process group, to which this does not belong.
         let child = command
             .stdin(Stdio::piped())
             .process_group(0)
@@ -51,17 +51,17 @@ impl Drop for Guard {
     }
 }
 
-/// The guard's whole life: waits for the pipe to close, then cleans.
+/// Main function of the guard: waits for the pipe to close, then cleans up.
 ///
 /// # Errors
-/// When the folder cannot be removed.
+/// When the directory cannot be removed.
 pub fn main(nacre: &Path, folder: &Path) -> Result<()> {
-    // Nothing is ever sent: reading ends when the other end is gone.
+    // Nothing is ever sent: the read ends when the other end is closed.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     clean(nacre, folder)
 }
 
-/// Stops whatever runs in the folder and removes it.
+/// Stops all processes of the directory and removes it.
 ///
 /// # Errors
 /// When it cannot be removed.
@@ -70,7 +70,7 @@ pub fn clean(nacre: &Path, folder: &Path) -> Result<()> {
         let _ = signal(pid, if is_daemon(&words) { "CONT" } else { "KILL" });
     }
     for cluster in folders_with(folder, "cluster.toml") {
-        // Nothing running there is as good.
+        // It is fine if nothing is running.
         let _ = bounded::output(
             Command::new(nacre).args(["down", "--dir"]).arg(cluster),
             DOWN_MAX,
@@ -92,13 +92,13 @@ pub fn clean(nacre: &Path, folder: &Path) -> Result<()> {
         _ => {}
     }
     if let Some(above) = folder.parent() {
-        // Fails while another scenario's is in it.
+        // Fails while another scenario's directory is in it.
         let _ = fs::remove_dir(above);
     }
     Ok(())
 }
 
-/// File systems that are mounted below a folder.
+/// File systems mounted below a directory.
 fn mounts(folder: &Path) -> Vec<PathBuf> {
     let text = fs::read_to_string("/proc/mounts").unwrap_or_default();
     let places = text
@@ -110,7 +110,7 @@ fn mounts(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The folder and those below, at most two deep, that hold such a file: a cluster's.
+/// The directory and those below, at most two levels deep, that contain this file: a cluster's.
 fn folders_with(folder: &Path, file: &str) -> Vec<PathBuf> {
     let below = |folder: &Path| -> Vec<PathBuf> {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -127,7 +127,7 @@ fn folders_with(folder: &Path, file: &str) -> Vec<PathBuf> {
     all.filter(|folder| folder.join(file).exists()).collect()
 }
 
-/// Programs that have something of the folder on their command lines, besides this one.
+/// Processes with the directory on their command lines, except this one.
 pub fn processes(folder: &Path) -> Vec<(u32, Vec<String>)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -143,10 +143,10 @@ pub fn processes(folder: &Path) -> Vec<(u32, Vec<String>)> {
         .collect()
 }
 
-/// Whether a command line is that of `nacre`, a daemon of Ceph, or the script that starts those, at
-/// work in the folder. An editor with a file of it open is not meant.
+/// Whether a command line is that of `nacre`, a daemon of Ceph, or the script that starts those,
+/// for the directory. An editor with an open file of it is not.
 fn is_ours(words: &[String], folder: &Path) -> bool {
-    // A copy may have a name of its own: `nacre-before`, to be compared with another.
+    // A copy may have another name, such as `nacre-before`, for comparison.
     let is_nacre = program_of(words).starts_with("nacre") || is_script(words);
     let inside =
         |word: &String| Path::new(word.strip_prefix("ceph:").unwrap_or(word)).starts_with(folder);
@@ -171,7 +171,8 @@ fn is_ceph(words: &[String]) -> bool {
     )
 }
 
-/// What a process of [`processes`] is for; of one that is neither a daemon nor a mount, "others".
+/// The part to which a process of [`processes`] belongs; for one that is neither a daemon nor a
+/// mount, "others".
 pub fn part_of(words: &[String]) -> &'static str {
     let is = |part: &&&str| {
         words.iter().any(|word| word == **part) || program_of(words) == format!("ceph-{part}")
@@ -184,7 +185,7 @@ pub fn part_of(words: &[String]) -> &'static str {
     }
 }
 
-/// Whether it holds data and is to be told to end.
+/// Whether it holds data and must be terminated, not killed.
 fn is_daemon(words: &[String]) -> bool {
     let word = |at: usize| words.get(at).map_or("", String::as_str);
     let nacre = word(1) == "up"

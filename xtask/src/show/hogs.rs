@@ -1,7 +1,7 @@
-//! Others who want the machine: processes that compute for ever, and that write and flush for ever.
+//! Background load: processes that compute for ever, and processes that write and flush for ever.
 //!
-//! They are this program again. Each ends when its standard input does, so none outlives who
-//! started it.
+//! They are further processes of this program. Each ends when its standard input is closed, so none
+//! outlives its parent.
 
 use anyhow::{Context, Result, bail};
 use std::fs::File;
@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 pub struct Hogs(Vec<Child>);
 
 impl Hogs {
-    /// Starts as many of either kind; the writers write below `dir`.
+    /// Starts this many of either kind; the writers write below `dir`.
     ///
     /// # Errors
     /// When one does not start.
@@ -58,11 +58,11 @@ impl Drop for Hogs {
     }
 }
 
-/// Bytes that a writer flushes at a time, and of its file.
+/// Number of bytes that a writer flushes at a time, and size of its file.
 const FLUSHED: usize = 256 << 10;
 const FILE: u64 = 64 << 20;
 
-/// A hog's whole life.
+/// Main function of a background process.
 ///
 /// # Errors
 /// When it cannot write.

@@ -1,5 +1,5 @@
-//! Hostile scripts sent to a running cluster, one after the other without a pause: each is stopped
-//! with a clear error, and others hardly notice (MAL-24).
+//! Hostile scripts sent to a running cluster without a pause: each is stopped with a clear error,
+//! with little effect on other clients (MAL-24).
 
 use super::load::{Load, Work};
 use super::site::Site;
@@ -14,13 +14,13 @@ use std::process::Stdio;
 use std::time::Duration;
 
 const HANG: Duration = Duration::from_mins(5);
-/// Longest that one script may keep its caller: the evaluator's clock ends it after three seconds,
-/// and it may wait for the one before.
+/// Maximum time that one script may delay its caller: the evaluator's clock ends it after three
+/// seconds, and it may wait for the previous one.
 const ENDS: Duration = Duration::from_secs(20);
-/// Times that peace and the scripts come in turn.
+/// Number of alternations between quiet phases and scripts.
 const ROUNDS: u32 = 3;
 
-/// The sandbox's own tests have them: what comes of each is in its first line.
+/// The scripts are those of the sandbox's tests: the first line of each states the expected result.
 fn scripts() -> Result<(PathBuf, BTreeMap<String, String>)> {
     let folder = Workspace::load()?.root.join("crates/policy/tests/zoo");
     let mut all = BTreeMap::new();
@@ -60,10 +60,10 @@ fn peaceful(pool: &str, seconds: u64) -> Work<'_> {
     }
 }
 
-/// Shows it.
+/// Runs the scenario.
 ///
 /// # Errors
-/// When a script is not stopped, says nothing, or takes a daemon with it; or anything read back is
+/// When a script is not stopped, gives no message, or ends a daemon; or when data read back is
 /// wrong.
 pub fn run(site: &mut Site) -> Result<()> {
     let (folder, scripts) = scripts()?;
@@ -79,10 +79,10 @@ pub fn run(site: &mut Site) -> Result<()> {
             cluster.ask(&["mon", "stat"])?["term"].clone(),
         ))
     };
-    // Instances are in it: an OSD that was marked down is another one afterwards.
+    // It contains instances: an OSD that was marked down has another one afterwards.
     let stood = state()?;
     let seconds = site.seconds.unwrap_or(20).max(20);
-    // In turn, so that what else the machine does meets both alike.
+    // Alternating, so that other load on the machine affects both equally.
     let (mut peace, mut meanwhile) = (Vec::new(), Vec::new());
     let (mut sent, mut longest) = (0, 0.0_f64);
     let mut stopped = 0_u32;
@@ -124,8 +124,8 @@ pub fn run(site: &mut Site) -> Result<()> {
             let expected = scripts
                 .get(name)
                 .with_context(|| format!("{name} is none of ours"))?;
-            // What some of them do depends on what the object has; on the model of the tests it has
-            // nothing at hand.
+            // The result of some of them depends on the object's content; on the model of the tests
+            // no data is in memory.
             let may_end_well =
                 expected.starts_with("Ok") || expected == "Wait" || expected.starts_with("Errno");
             match row["failure"].as_str() {

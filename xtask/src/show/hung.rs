@@ -1,6 +1,6 @@
-//! A flush of a minute in one of three OSDs, under load of one client and of many: clients wait for
-//! a moment, health names the disk, and what was acknowledged is there when the disk works again
-//! (F30).
+//! A flush that takes a minute in one of three OSDs, under the load of one client and of many:
+//! clients wait for a moment, health names the disk, and acknowledged data is present when the disk
+//! works again (F30).
 
 use super::load::{Load, Work, field, overwrite};
 use super::site::Site;
@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 
 const HEALED_MAX: Duration = Duration::from_mins(5);
 const HANG: Duration = Duration::from_mins(1);
-/// Of the load: the flush, and what comes of it.
+/// Duration of the load: the flush, and its consequences.
 const WORKED: u64 = 80;
-/// The promise: clients' longest stall, and until health says which disk.
+/// Limits: the longest stall of clients, and the time until health names the disk.
 const STALL_MS: f64 = 5_000.0;
 const NAMED_S: f64 = 5.0;
 /// Pools and clients.
 const LOADS: [(&str, u32); 2] = [("one", 1), ("many", 16)];
 
-/// Shows it.
+/// Runs the scenario.
 ///
 /// # Errors
-/// When data is not what was written, or the disk is never named.
+/// When data differs from what was written, or the disk is never named.
 pub fn run(site: &mut Site) -> Result<()> {
     let mut cluster = site.cluster_on(
         1,
@@ -62,8 +62,8 @@ pub fn run(site: &mut Site) -> Result<()> {
         );
         sleep(HANG.saturating_sub(begun.elapsed()));
         fs::remove_file(cluster.faults_file()).context("ending a fault")?;
-        // Its daemon ended itself, as it should (osd.device_hung_ms); who looks after daemons
-        // starts it again.
+        // Its daemon ended itself, as it should (osd.device_hung_ms); a service manager would start
+        // it again.
         let ended = bounded::until("the OSD whose disk hung ends", HANG, || {
             cluster.ended("osd.1")
         })?;
@@ -87,7 +87,7 @@ pub fn run(site: &mut Site) -> Result<()> {
     Ok(())
 }
 
-/// Whether health says which disk does not answer.
+/// Whether health names the disk that does not answer.
 fn names_disk(cluster: &Cluster) -> Result<bool> {
     let health = cluster.ask(&["health", "detail"])?;
     let checks = health["checks"]

@@ -1,5 +1,5 @@
-//! Clients in the background that write down what was acknowledged (`nacre bench ledger`), and
-//! reading it back.
+//! Clients in the background that record what was acknowledged (`nacre bench ledger`), and the
+//! verification.
 
 use crate::bounded::{self, Killed};
 use crate::cluster::{Cluster, succeeds};
@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-/// Reading everything back may take so long.
+/// Maximum time for reading everything back.
 const VERIFY_MAX: Duration = Duration::from_mins(20);
 
-/// Clients at work on one pool; killed when dropped.
+/// Clients working on one pool; killed when dropped.
 pub struct Ledger {
     clients: Killed,
     file: PathBuf,
 }
 
 impl Ledger {
-    /// Starts them; `how` is for `bench ledger write`.
+    /// Starts them; `how` are arguments for `bench ledger write`.
     ///
     /// # Errors
     /// When they do not start.
@@ -43,10 +43,10 @@ impl Ledger {
         })
     }
 
-    /// Tells them to end, and waits for that; gives the file that says what was acknowledged.
+    /// Tells them to end, and waits for that; returns the file that records what was acknowledged.
     ///
     /// # Errors
-    /// When they do not end within `limit`, or were told something wrong.
+    /// When they do not end within `limit`, or received a wrong answer.
     pub fn end(mut self, limit: Duration) -> Result<PathBuf> {
         fs::write(self.file.with_extension("ledger.stop"), "")
             .context("telling the clients to stop")?;
@@ -57,7 +57,7 @@ impl Ledger {
     }
 }
 
-/// Reads everything back that was acknowledged, and lists it.
+/// Reads back everything that was acknowledged, and lists it.
 ///
 /// # Errors
 /// What is missing or wrong.
@@ -72,7 +72,7 @@ pub fn verify(cluster: &Cluster, pool: &str, ledger: &Path) -> Result<()> {
     .map(drop)
 }
 
-/// Writes, calls, reads and deletes an object of every group, each within 5 s; how long they took.
+/// Writes, calls, reads and deletes an object of every PG, each within 5 s; returns the times.
 ///
 /// # Errors
 /// When one takes longer, or all of it longer than `limit`.

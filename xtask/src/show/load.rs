@@ -1,4 +1,4 @@
-//! Work in the background: `nacre bench object` on a cluster while something happens to it.
+//! Load in the background: `nacre bench object` on a cluster during a fault.
 //!
 //! ```text
 //!  begin ─▶ objects made (seen in `df`) ─▶ measuring ───────────────▶ drained, read back ─▶ finish: figures
@@ -14,19 +14,20 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// Making the objects, draining, reading everything back: what a load may take besides its seconds.
+/// Maximum time of a load in addition to its seconds: creating the objects, draining, reading
+/// everything back.
 const BESIDES_MAX: Duration = Duration::from_mins(10);
-/// Until the pool's totals show a load's objects: OSDs report every two seconds.
+/// Maximum time until the pool's totals show a load's objects: OSDs report every two seconds.
 const SHOWN_MAX: Duration = Duration::from_mins(2);
-/// The client waits for the daemons' own counters between making objects and measuring, a little
-/// over a second.
+/// Between creating objects and measuring, the client waits a little over a second for the daemons'
+/// counters.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// How long it may have measured when its objects were seen: reports are late, and then there is
-/// the pause.
+/// Maximum time for which it may have been measuring when its objects were seen: reports are late,
+/// and then there is the pause.
 const SEEN_LATE: Duration = Duration::from_secs(3);
 
-/// What is done.
+/// Parameters of a load.
 #[derive(Clone, Copy)]
 pub struct Work<'a> {
     /// `write`, `overwrite` or `read`.
@@ -35,19 +36,19 @@ pub struct Work<'a> {
     pub size: &'a str,
     /// Operations in flight.
     pub depth: u32,
-    /// Objects made first; the most that are written.
+    /// Number of objects created first; the maximum number written.
     pub objects: u64,
-    /// Of measuring.
+    /// Duration of the measurement.
     pub seconds: u64,
-    /// A pool that nothing else works in.
+    /// A pool without other load.
     pub pool: &'a str,
-    /// Objects that are in the pool before.
+    /// Number of objects already in the pool.
     pub kept: u64,
-    /// Whether the objects stay.
+    /// Whether the objects are kept.
     pub keep: bool,
 }
 
-/// 4 KiB overwritten at depth 16: what most scenarios have beside them.
+/// 4 KiB overwritten at depth 16: the load of most scenarios.
 pub fn overwrite(pool: &str, seconds: u64) -> Work<'_> {
     Work {
         mode: "overwrite",
@@ -61,7 +62,7 @@ pub fn overwrite(pool: &str, seconds: u64) -> Work<'_> {
     }
 }
 
-/// A load that runs; killed when dropped.
+/// A running load; killed when dropped.
 pub struct Load {
     child: Child,
     said: PathBuf,
@@ -70,13 +71,13 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts one; what has been written is read back and compared in the end.
+    /// Starts one; written data is read back and compared at the end.
     ///
     /// # Errors
-    /// When it does not start, or its objects do not come to be.
+    /// When it does not start, or its objects do not appear.
     pub fn begin(cluster: &Cluster, work: Work) -> Result<Self> {
-        // The load before may have removed its objects a moment ago, and they still count: they
-        // must not be taken for ours.
+        // The previous load may have removed its objects a moment ago, and they still count: they
+        // must not be mistaken for ours.
         let there = || {
             objects(cluster, work.pool)?.with_context(|| format!("there is no pool {}", work.pool))
         };
@@ -138,7 +139,8 @@ impl Load {
             .is_none())
     }
 
-    /// Holds it to measure for so long yet: a fault after its end would be shown to harm nobody.
+    /// Ensures that it continues to measure for this time: a fault after its end would seem
+    /// harmless.
     ///
     /// # Errors
     /// When that is not certain.
@@ -160,10 +162,10 @@ impl Load {
             .to_owned()
     }
 
-    /// Waits for its end; gives its figures.
+    /// Waits for its end; returns its figures.
     ///
     /// # Errors
-    /// When anything that it read back is not what was written, or it ended otherwise.
+    /// When data read back differs from what was written, or it failed otherwise.
     pub fn finish(mut self) -> Result<Value> {
         let limit = Duration::from_secs(self.seconds) + BESIDES_MAX;
         let status = bounded::ended(&mut self.child, limit).context("the load")?;
@@ -188,7 +190,7 @@ impl Drop for Load {
     }
 }
 
-/// The first JSON object in a text, whatever stands before and behind it.
+/// The first JSON object in a text, ignoring text before and after it.
 pub fn first_json(text: &str) -> Option<Value> {
     let begins = text.find('{')?;
     serde_json::Deserializer::from_str(&text[begins..])
@@ -197,7 +199,7 @@ pub fn first_json(text: &str) -> Option<Value> {
         .ok()
 }
 
-/// Objects in a pool, as the OSDs reported last; none if there is no such pool.
+/// Number of objects in a pool, as last reported by the OSDs; none if there is no such pool.
 ///
 /// # Errors
 /// When the monitors do not answer.
@@ -210,7 +212,7 @@ pub fn objects(cluster: &Cluster, pool: &str) -> Result<Option<u64>> {
         .map(|pool| pool["objects"].as_u64().unwrap_or(0)))
 }
 
-/// A field of a load's figures; NaN, which meets no limit, when it has none.
+/// A field of a load's figures; NaN, which meets no limit, if it is missing.
 pub fn field(figures: &Value, name: &str) -> f64 {
     figures[name].as_f64().unwrap_or(f64::NAN)
 }

@@ -1,9 +1,9 @@
-//! What clients and watchers see of metadata while leading monitors are killed and stand still can
-//! be explained by one order (MAL-10, -11, -16).
+//! The metadata history seen by clients and watchers is linearizable while leading monitors are
+//! killed and suspended (MAL-10, -11, -16).
 //!
-//! A monitor that stands still and goes on believes that it leads: as long as nobody told it
-//! otherwise it must answer no read. Some stops are so short that clients stay with it, some so
-//! long that they go.
+//! A monitor that is resumed still believes that it leads: until it learns otherwise it must not
+//! answer reads. Some suspensions are so short that clients stay with it, others so long that they
+//! change.
 
 use super::site::Site;
 use crate::cluster::Cluster;
@@ -17,17 +17,17 @@ use std::time::{Duration, Instant};
 
 const HANG: Duration = Duration::from_mins(5);
 const CHECK_MAX: Duration = Duration::from_mins(10);
-/// Of undisturbed work between two faults.
+/// Duration of undisturbed work between two faults.
 const CALM: Duration = Duration::from_secs(2);
-/// Fewer operations would show little.
+/// Minimum number of operations: fewer would prove little.
 const OPERATIONS_MIN: u64 = 20_000;
 
-/// What befalls the leader.
+/// The fault of the leader.
 #[derive(Clone, Copy)]
 enum Fault {
     /// It is killed, and started again later.
     Killed,
-    /// It stands still for so long.
+    /// It is suspended for this time.
     Stopped(Duration),
 }
 
@@ -38,14 +38,14 @@ const FAULTS: [Fault; 4] = [
     Fault::Stopped(Duration::from_millis(6_000)),
 ];
 
-/// Shows it.
+/// Runs the scenario.
 ///
 /// # Errors
-/// When the history is not linearizable, an answer was stale, a watcher missed something, or
+/// When the history is not linearizable, an answer was stale, a watcher missed an event, or
 /// something hangs.
 pub fn run(site: &mut Site) -> Result<()> {
     let mut cluster = site.cluster(3, 1)?;
-    // Of faults; the clients begin before them and end after them.
+    // Duration of the faults; the clients start before them and end after them.
     let faults_for = Duration::from_secs(site.seconds.unwrap_or(70).max(60));
     let seconds = faults_for + CALM * 5;
     let (file, said) = (site.dir.join("keys.history"), site.dir.join("keys.json"));

@@ -1,5 +1,5 @@
-//! A million small objects on one OSD: it starts again as if it had few, and needs as little
-//! memory.
+//! A million small objects on one OSD: it restarts as fast, and needs as little memory, as with
+//! few.
 
 use super::load::{Load, Work, field};
 use super::site::Site;
@@ -15,18 +15,18 @@ use std::time::{Duration, Instant};
 const OBJECTS: u64 = 1_000_000;
 const HANG: Duration = Duration::from_mins(2);
 const CHECK_MAX: Duration = Duration::from_mins(20);
-/// After a start, until memory is looked at: what it checks at first is done.
+/// Time after a start until memory is measured: the initial checks are finished.
 const SETTLED: Duration = Duration::from_secs(5);
 
-/// Shows it.
+/// Runs the scenario.
 ///
 /// # Errors
-/// When data is not what was written, or the OSD does not come back.
+/// When data differs from what was written, or the OSD does not return.
 pub fn run(site: &mut Site) -> Result<()> {
     many(site, OBJECTS)
 }
 
-/// Shows it with ten times as many.
+/// Runs the scenario with ten times as many.
 ///
 /// # Errors
 /// As [`run`].
@@ -106,7 +106,7 @@ fn many(site: &mut Site, objects: u64) -> Result<()> {
     check_store(site, &mut cluster, objects)
 }
 
-/// Kills the OSD and checks its store, with all data: how much memory and time that takes (F53).
+/// Kills the OSD and checks its store, with all data: measures memory and time (F53).
 fn check_store(site: &mut Site, cluster: &mut Cluster, objects: u64) -> Result<()> {
     cluster.kill("osd.0")?;
     let said = cluster.dir().join("check.json");
@@ -147,11 +147,11 @@ fn check_store(site: &mut Site, cluster: &mut Cluster, objects: u64) -> Result<(
     Ok(())
 }
 
-/// Kills the OSD and starts it; gives when it was up, when all groups served, and its memory a
-/// little later.
+/// Kills the OSD and starts it; returns the time until it was up, the time until all PGs served,
+/// and its memory a little later.
 fn again(cluster: &mut Cluster) -> Result<(Duration, Duration, f64)> {
     cluster.kill("osd.0")?;
-    // It has no neighbour that could miss it; and it must not be taken for up before it is.
+    // It has no peer that could report it; and it must not be considered up before it is.
     cluster.ask(&["osd", "down", "0"])?;
     let begun = cluster.run("osd", 0)?;
     let up = cluster.await_osd(0, true, HANG)?;
@@ -167,7 +167,7 @@ fn await_serving(cluster: &Cluster) -> Result<()> {
     })
 }
 
-/// Whether there are groups and all of them are active.
+/// Whether there are PGs and all of them are active.
 fn is_serving(status: &Value) -> bool {
     all_groups(status, |state| {
         state.split('+').any(|word| word == "active")

@@ -1,16 +1,16 @@
-//! `./x show`: what Nacre claims, tried on clusters of processes, with the figures found.
+//! `./x show`: Nacre's claims, tested on clusters of processes, with the measured figures.
 //!
 //! ```text
 //!  ./x show NAME… ─▶ for each: site (folder, ports, guard) ─▶ scenario ─▶ figures: what, found, limit, met or MISSED
 //!                                 │                            │              facts: proved, or the scenario is an error
 //!                                 └── guard.rs: a process that cleans up however this one ends
 //! ```
-//! A limit that is missed is a line, since machines differ. Wrong data, a history that cannot be, a
-//! refusal or a hang is an error: exit code 1.
+//! A missed limit is a line, since machines differ. Wrong data, an impossible history, a refusal or
+//! a hang is an error: exit code 1.
 //!
-//! * [`site`]: where a scenario plays; [`guard`]: what is left of it; [`figures`]: what it found;
-//! * [`load`], [`ledger`]: work in the background; [`trees`]: trees to import; [`hogs`]: others who
-//!   want the machine; `crate::cluster`: the daemons;
+//! * [`site`]: the environment of a scenario; [`guard`]: the cleanup; [`figures`]: its results;
+//! * [`load`], [`ledger`]: load in the background; [`trees`]: trees to import; [`hogs`]: competing
+//!   processes; `crate::cluster`: the daemons;
 //! * [`mounted`]: file systems, served and mounted;
 //! * the others: a scenario each.
 
@@ -52,7 +52,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Something to show.
+/// A scenario.
 struct Scenario {
     name: &'static str,
     about: &'static str,
@@ -182,7 +182,7 @@ const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// What was asked for.
+/// The arguments.
 #[derive(Debug, PartialEq)]
 struct Wish {
     names: Vec<String>,
@@ -249,13 +249,13 @@ impl Wish {
     }
 }
 
-/// Shows what is asked for.
+/// Runs the requested scenarios.
 ///
 /// # Errors
-/// When something does not hold. A limit that is missed is none.
+/// When a scenario fails. A missed limit is not an error.
 pub fn run(arguments: &[String]) -> Result<()> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        // What this program starts of itself.
+        // Child processes of this program.
         ["--guard", nacre, folder] => return guard::main(nacre.as_ref(), folder.as_ref()),
         ["--hog", ref what @ ..] => return hogs::main(what),
         _ => {}

@@ -3,8 +3,8 @@
 //! ```text
 //!  mon.0, osd.0 … osd.2, mds.0, mds.1 ─▶ fs create ─▶ a server has it ─▶ Mount::new … ─▶ Mount::end ─▶ fs check
 //! ```
-//! Invariant: a mount's process and its entry in the kernel's table go with the value, so that no
-//! walk through the scenario's folder meets a file system that does not answer.
+//! Invariant: a mount's process and its entry in the kernel's table are removed with the value, so
+//! that no walk through the scenario's directory meets a file system that does not answer.
 
 use super::site::Site;
 use crate::bounded;
@@ -20,17 +20,17 @@ use std::time::{Duration, Instant};
 
 /// The file system.
 pub const NAME: &str = "home";
-/// Its servers, of which one has it and the others stand by.
+/// Its servers: one has the file system and the others are standbys.
 pub const SERVERS: u32 = 2;
 
 const HEALED_MAX: Duration = Duration::from_mins(5);
 const READY_MAX: Duration = Duration::from_mins(1);
 const UMOUNT_MAX: Duration = Duration::from_mins(2);
-/// A mount that is in use for longer is used by a program.
+/// A mount that is busy for longer is in use by a program.
 const BUSY_MAX: Duration = Duration::from_secs(5);
 const CHECK_MAX: Duration = Duration::from_mins(10);
 
-/// Whether this process may mount anything here; says why not, loudly.
+/// Whether this process may mount anything here; reports why not.
 pub fn is_possible(site: &mut Site, what: &str) -> bool {
     let why = why_not();
     if let Some(why) = why {
@@ -39,7 +39,7 @@ pub fn is_possible(site: &mut Site, what: &str) -> bool {
     why.is_none()
 }
 
-/// Why this process may not mount anything here; none: it may.
+/// The reason why this process may not mount anything here; none: it may.
 pub fn why_not() -> Option<&'static str> {
     if !is_root() {
         Some("only root may mount")
@@ -50,8 +50,8 @@ pub fn why_not() -> Option<&'static str> {
     }
 }
 
-/// Starts a cluster of a monitor, three OSDs and two servers, with a file system that one of them
-/// has.
+/// Starts a cluster of a monitor, three OSDs and two servers, with a file system served by one of
+/// them.
 ///
 /// # Errors
 /// When it does not come up.
@@ -66,7 +66,7 @@ pub fn serve(site: &Site) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// The same on a Ceph cluster, which goes with its value.
+/// The same on a Ceph cluster, which is removed when its value is dropped.
 ///
 /// # Errors
 /// When it does not come up.
@@ -80,7 +80,7 @@ pub fn serve_on_ceph(site: &Site) -> Result<(Throwaway, Cluster)> {
     Ok((ceph, cluster))
 }
 
-/// Waits until a server has the file system; gives its name, such as `mds.0`.
+/// Waits until a server has the file system; returns its name, such as `mds.0`.
 ///
 /// # Errors
 /// When none does.
@@ -90,11 +90,11 @@ pub fn await_server(cluster: &Cluster) -> Result<String> {
         .context("one of one")
 }
 
-/// Waits until servers have all ranks, so many; gives their names, by rank. `ask` runs a command of
-/// the cluster.
+/// Waits until all `ranks` ranks have a server; returns their names, by rank. `ask` runs a command
+/// of the cluster.
 ///
 /// # Errors
-/// When one has none.
+/// When a rank has none.
 pub fn await_ranks(ranks: usize, ask: impl Fn(&[&str]) -> Result<Value>) -> Result<Vec<String>> {
     bounded::until("servers have the file system", READY_MAX, || {
         let status = ask(&["fs", "status", NAME])?;
@@ -106,7 +106,7 @@ pub fn await_ranks(ranks: usize, ask: impl Fn(&[&str]) -> Result<Value>) -> Resu
     })
 }
 
-/// How many requests its server has taken of mounts.
+/// Number of requests from mounts that its server has processed.
 ///
 /// # Errors
 /// When there is no answer.
@@ -120,10 +120,10 @@ pub fn requests(cluster: &Cluster) -> Result<f64> {
     Ok(each.sum())
 }
 
-/// Holds the file system to be whole, as `nacre fs check` sees it.
+/// Checks that the file system is consistent, with `nacre fs check`.
 ///
 /// # Errors
-/// What it finds.
+/// The findings.
 pub fn check(site: &mut Site, cluster: &Cluster) -> Result<()> {
     let begun = Instant::now();
     let output = bounded::output(cluster.command().args(["fs", "check", NAME]), CHECK_MAX)?;
@@ -142,14 +142,14 @@ pub fn check(site: &mut Site, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A file system that this machine has mounted, served by a process of its own.
+/// A mounted file system, served by a separate process.
 pub struct Mount {
     child: Child,
     dir: PathBuf,
 }
 
 impl Mount {
-    /// Mounts it in a folder that is made, for all users.
+    /// Mounts it in a new directory, for all users.
     ///
     /// # Errors
     /// When it is not mounted in time.
@@ -166,10 +166,10 @@ impl Mount {
         )
     }
 
-    /// The same with a command of the cluster to which the arguments are added, and a log.
+    /// The same with a command of the cluster, to which arguments are added, and a log.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::new`].
     pub fn with(mut command: Command, dir: &Path, log: &Path) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
         let out = File::options().create(true).append(true).open(log);
@@ -185,7 +185,7 @@ impl Mount {
         Self::await_mounted(child, dir, log)
     }
 
-    /// A process that mounts the folder, waited for.
+    /// Waits for a process that mounts the directory.
     ///
     /// # Errors
     /// When it ends, or takes too long.
@@ -204,7 +204,7 @@ impl Mount {
         Ok(mount)
     }
 
-    /// Where.
+    /// The mount point.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -213,10 +213,10 @@ impl Mount {
         self.child.id()
     }
 
-    /// Unmounts it, and waits for its process; what was written is safe then.
+    /// Unmounts it, and waits for its process; written data is safe afterwards.
     ///
     /// # Errors
-    /// When it does not end well.
+    /// When it fails.
     pub fn end(mut self) -> Result<()> {
         unmount(&self.dir)?;
         let status =
@@ -228,7 +228,7 @@ impl Mount {
         Ok(())
     }
 
-    /// Holds it to run.
+    /// Checks that it is running.
     ///
     /// # Errors
     /// When it has ended.
@@ -239,7 +239,7 @@ impl Mount {
         }
     }
 
-    /// Kills its process as a crash would; gives when that was.
+    /// Kills its process, like a crash; returns the time.
     ///
     /// # Errors
     /// When it does not run.
@@ -252,7 +252,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Calls under way fail from here on, so that programs in the folder end.
+        // Calls in flight fail from here on, so that programs in the directory end.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if is_mounted(&self.dir) {
@@ -261,11 +261,11 @@ impl Drop for Mount {
     }
 }
 
-/// Unmounts a directory that no program uses any more. Who looks at other processes' open files, as
-/// `nacre down` does, keeps it busy for a moment.
+/// Unmounts a directory that no program uses any more. A process that inspects other processes'
+/// open files, as `nacre down` does, keeps it busy for a moment.
 ///
 /// # Errors
-/// What `umount` says; it stays busy.
+/// The error of `umount`; it stays busy.
 pub fn unmount(dir: &Path) -> Result<()> {
     let what = format!("unmounting {}, which is busy", dir.display());
     bounded::until(&what, BUSY_MAX, || {
@@ -277,7 +277,8 @@ pub fn unmount(dir: &Path) -> Result<()> {
     })
 }
 
-/// Whether the kernel has a file system there. Nothing is asked of it: it may not answer.
+/// Whether the kernel has a file system there. The file system itself is not accessed, because it
+/// may not answer.
 fn is_mounted(dir: &Path) -> bool {
     let text = fs::read_to_string("/proc/mounts").unwrap_or_default();
     text.lines()

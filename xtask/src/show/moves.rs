@@ -1,12 +1,12 @@
-//! One folder through everything that may happen to a cluster in its life; after each step all is
+//! One directory through all changes that a cluster may go through; after each step everything is
 //! read back.
 //!
 //! ```text
 //!  embedded ─▶ processes ─▶ embedded ─▶ processes: 1 ─▶ 3 monitors, the first killed ─▶ groups split
 //!                             a monitor away for 1,500 changes comes back ◀─ OSD out, in, added ◀─┘
 //! ```
-//! A tree imported in the beginning is exported and compared after each step; loads read back what
-//! they wrote themselves.
+//! A tree imported at the beginning is exported and compared after each step; loads read back their
+//! own data.
 
 use super::load::{Load, field, overwrite};
 use super::site::Site;
@@ -23,15 +23,15 @@ use std::{fs, iter};
 const UP_MAX: Duration = Duration::from_mins(2);
 const HEALED_MAX: Duration = Duration::from_mins(5);
 const COPY_MAX: Duration = Duration::from_mins(5);
-/// Until a death has done what harm it can.
+/// Time after which the immediate effects of a death are over.
 const HARM: Duration = Duration::from_secs(3);
 const OSDS: u32 = 4;
 const CHANGES: u32 = 1_500;
 
-/// Shows it.
+/// Runs the scenario.
 ///
 /// # Errors
-/// When data is not what was written, or something hangs.
+/// When data differs from what was written, or something hangs.
 pub fn run(site: &mut Site) -> Result<()> {
     let dir = site.dir.join("cluster");
     let from = site.dir.join("files");
@@ -60,7 +60,7 @@ pub fn run(site: &mut Site) -> Result<()> {
     cluster.await_health(HEALED_MAX)
 }
 
-/// What is imported once and must stay.
+/// The tree that is imported once and must not change.
 struct Tree {
     from: PathBuf,
     to: PathBuf,
@@ -90,7 +90,7 @@ impl Tree {
     }
 }
 
-/// The same folder in one process, in many, and in one again.
+/// The same directory in one process, in many, and in one again.
 fn forms(site: &mut Site, dir: &Path, tree: &Tree) -> Result<()> {
     let up = |more: &[&str]| {
         let mut up = Command::new(&site.nacre);
@@ -195,7 +195,7 @@ fn monitors(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Groups of a pool in use are split.
+/// Splits the PGs of a pool in use.
 fn split(site: &mut Site, cluster: &Cluster) -> Result<()> {
     cluster.ask(&["pool", "create", "split", "--size", "3", "--pg-num", "16"])?;
     let load = Load::begin(cluster, overwrite("split", 12))?;
@@ -226,7 +226,7 @@ fn split(site: &mut Site, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// An OSD's data goes elsewhere and comes back; another OSD is added.
+/// An OSD is marked out and in; another OSD is added.
 fn placement(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     for (what, empty) in [("out", true), ("in", false), ("add", false)] {
         let load = Load::begin(cluster, overwrite("clients", 12))?;
@@ -263,7 +263,7 @@ fn placement(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A monitor misses more changes than are kept one by one (`mon.compact_entries`, 1,000); the
+/// A monitor misses more changes than are kept individually (`mon.compact_entries`, 1,000); the
 /// others compact. All are started again.
 fn away(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     cluster.kill("mon.2")?;
@@ -288,7 +288,7 @@ fn away(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     cluster.kill("mon.1")?;
     cluster.run("mon", 1)?;
     await_votes(cluster, 3)?;
-    // Now only these two are left to agree: both must have everything.
+    // Only these two are left for a majority: both must have everything.
     cluster.kill("mon.0")?;
     let last = bounded::until("the map can be changed", UP_MAX, || {
         Ok(cluster.change_map().ok())
@@ -304,7 +304,7 @@ fn away(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Waits until so many monitors vote and are reachable.
+/// Waits until this number of monitors vote and are reachable.
 fn await_votes(cluster: &Cluster, count: usize) -> Result<()> {
     bounded::until(&format!("{count} monitors vote"), UP_MAX, || {
         Ok(cluster
@@ -331,7 +331,7 @@ fn is_clean(status: &Value) -> bool {
     all_groups(status, |state| state == "active+clean")
 }
 
-/// Waits until all groups are clean, and an OSD has none (`true`) or some (`false`).
+/// Waits until all PGs are clean, and an OSD has none (`true`) or some (`false`).
 fn await_clean(cluster: &Cluster, osd: Option<(u32, bool)>) -> Result<()> {
     bounded::until("all groups are clean", HEALED_MAX, || {
         if let Some((id, empty)) = osd {

@@ -1,5 +1,5 @@
-//! A class is installed, upgraded and rolled back under load: nobody restarts, no cache is lost, no
-//! call fails, every answer says what ran (MAL-01, -02, -06).
+//! A class is installed, upgraded and rolled back under load: nothing restarts, no cache is lost,
+//! no call fails, every answer names the activation that ran (MAL-01, -02, -06).
 
 use super::load::{self, Load};
 use super::site::Site;
@@ -14,12 +14,12 @@ use std::time::Duration;
 
 const HANG: Duration = Duration::from_mins(5);
 const STEP: Duration = Duration::from_secs(4);
-/// The class of the library that the paper's log is built on.
+/// The class of the library on which the paper's log is built.
 const ZLOG: &str = include_str!("../../../crates/policy/library/classes/zlog.lua");
 
-/// Counts that the OSDs write down, summed.
+/// Sum of a counter that the OSDs write.
 fn counted(cluster: &Cluster, what: &str) -> Result<u64> {
-    // Once a second.
+    // They write it once per second.
     sleep(Duration::from_millis(1500));
     let mut sum = 0;
     for entry in fs::read_dir(cluster.dir().join("run")).context("reading the daemons' folder")? {
@@ -35,11 +35,11 @@ fn counted(cluster: &Cluster, what: &str) -> Result<u64> {
     Ok(sum)
 }
 
-/// Shows it.
+/// Runs the scenario.
 ///
 /// # Errors
-/// When a call fails, an object's calls go back to an older version, or a daemon is another one
-/// than before.
+/// When a call fails, an object's calls go back to an older version, or a daemon has another
+/// instance than before.
 pub fn run(site: &mut Site) -> Result<()> {
     let cluster = site.cluster(3, 3)?;
     for pool in ["logs", "others"] {
@@ -150,7 +150,7 @@ pub fn run(site: &mut Site) -> Result<()> {
         found["longest_gap_ms"].as_f64().unwrap_or(f64::NAN),
         "ms",
     );
-    // The new source is an object, too: its primary looks at it once.
+    // The new source is an object too: its primary reads it once.
     site.figures.at_most(
         1.0,
         "objects read anew through both changes of version",
@@ -165,7 +165,7 @@ pub fn run(site: &mut Site) -> Result<()> {
     cluster.await_health(HANG)
 }
 
-/// What people do with a class, on the command line.
+/// The life cycle of a class, on the command line.
 fn the_whole_life(cluster: &Cluster) -> Result<()> {
     let broken = cluster.dir().join("broken.lua");
     fs::write(

@@ -1,5 +1,4 @@
-//! What clients see of shared registers while OSDs die and hang can be explained by one order of
-//! what they did.
+//! The history of shared registers that clients see while OSDs die and hang is linearizable.
 
 use super::site::Site;
 use crate::{bounded, cluster};
@@ -12,7 +11,7 @@ const HANG: Duration = Duration::from_mins(5);
 const CHECK_MAX: Duration = Duration::from_mins(10);
 const STEP: Duration = Duration::from_secs(4);
 
-/// Shows it.
+/// Runs the scenario.
 ///
 /// # Errors
 /// When the history is not linearizable, or something hangs.

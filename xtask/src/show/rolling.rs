@@ -1,6 +1,6 @@
-//! Rolling restarts of fresh clusters under load: every member in a random order, told to end or
-//! killed, with `osd down` between; then every group of the pool is written, called, read and
-//! deleted within 5 s, and what was acknowledged is there (F29).
+//! Rolling restarts of fresh clusters under load: every member in a random order, terminated or
+//! killed, with `osd down` in between. Then every PG of the pool is written, called, read and
+//! deleted within 5 s, and acknowledged data is present (F29).
 
 use super::ledger::{self, Ledger};
 use super::site::Site;
@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: u64 = 500;
 const OSDS: u32 = 3;
-/// Rounds at the same time: each has so many ports.
+/// Number of concurrent rounds: each has its own ports.
 const LANES: u16 = 4;
 const PORTS: u16 = 4;
 const BOUND_MS: f64 = 5_000.0;
 const UP_MAX: Duration = Duration::from_mins(1);
 const END_MAX: Duration = Duration::from_mins(2);
 
-/// What rounds found.
+/// The results of the rounds.
 #[derive(Default)]
 struct Found {
     worst_ms: f64,
@@ -33,16 +33,16 @@ struct Found {
     wrong: Vec<String>,
 }
 
-/// Shows it.
+/// Runs the scenario.
 ///
 /// # Errors
-/// When a round's groups are not written in time, or anything that was acknowledged is missing.
+/// When a round's PGs are not written in time, or acknowledged data is missing.
 pub fn run(site: &mut Site) -> Result<()> {
     let rounds = site.rounds.unwrap_or(ROUNDS);
     let until = site
         .seconds
         .map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    // Two rounds at once of other runs are other rounds.
+    // Concurrent runs have other ports, and so other seeds.
     let (next, found) = (AtomicU64::new(0), Mutex::new(Found::default()));
     let first = u64::from(site.base_port) << 20;
     let (site_ref, next_ref, found_ref) = (&*site, &next, &found);
@@ -109,7 +109,7 @@ pub fn run(site: &mut Site) -> Result<()> {
     Ok(())
 }
 
-/// One cluster; how long the slowest operation afterwards took, and which it was.
+/// Runs one cluster; returns the duration of the slowest operation afterwards, and the operation.
 fn one(nacre: &Path, dir: &Path, port: u16, seed: u64) -> Result<(f64, String)> {
     let mut dice = Dice(seed);
     let mut cluster = Cluster::start(nacre, dir, port, 1, OSDS)?;
@@ -146,13 +146,13 @@ fn one(nacre: &Path, dir: &Path, port: u16, seed: u64) -> Result<(f64, String)> 
         }
     }
     let did = did.join(", ");
-    // A busy machine starts programs slowly; how long groups take is counted from when all are up.
+    // A busy machine starts programs slowly; the time of the PGs is counted from when all are up.
     for id in 0..OSDS {
         cluster
             .await_osd(id, true, UP_MAX)
             .with_context(|| format!("after {did}"))?;
     }
-    // The load goes on: what hangs for it, hangs for others.
+    // The load continues: an operation that hangs here would hang for other clients too.
     let probe = ledger::probe(&cluster, "data", END_MAX);
     let probe = probe
         .with_context(|| format!("after {did}"))
@@ -169,7 +169,7 @@ fn one(nacre: &Path, dir: &Path, port: u16, seed: u64) -> Result<(f64, String)> 
     ))
 }
 
-/// What the cluster says of itself, beside the logs.
+/// Saves the cluster's state, with the logs.
 fn keep(cluster: &Cluster) {
     let mut text = String::new();
     for words in [

@@ -1,4 +1,4 @@
-//! A machine with more to do than it can: slow is not dead.
+//! An overloaded machine: slow daemons must not be considered dead.
 
 use super::hogs::Hogs;
 use super::load::{Load, field, overwrite};
@@ -9,14 +9,14 @@ use serde_json::Value;
 use std::time::Duration;
 
 const HEALED_MAX: Duration = Duration::from_mins(2);
-/// The cluster log's lines that are looked at: as many as the monitors give.
+/// Number of cluster log lines to inspect: the monitors' maximum.
 const LINES: &str = "1000";
 const WRITERS: usize = 2;
 
-/// Shows it.
+/// Runs the scenario.
 ///
 /// # Errors
-/// When data is not what was written, or something hangs.
+/// When data differs from what was written, or something hangs.
 pub fn run(site: &mut Site) -> Result<()> {
     let cluster = site.cluster(3, 4)?;
     cluster.ask(&["pool", "create", "clients", "--size", "3", "--pg-num", "32"])?;
@@ -65,7 +65,7 @@ fn epoch(status: &Value) -> Result<i64> {
     status["epoch"].as_i64().context("status has no epoch")
 }
 
-/// Lines of the cluster log that call an OSD down.
+/// Lines of the cluster log that mark an OSD down.
 fn called_down(log: &Value) -> Vec<&str> {
     let lines = log["lines"].as_array().into_iter().flatten();
     let texts = lines.filter_map(|line| line["text"].as_str());

@@ -1,4 +1,4 @@
-//! Where a scenario plays: a folder of its own, ports, and what it found.
+//! The environment of a scenario: a separate directory, ports, and its results.
 
 use super::figures::Figures;
 use super::guard::{self, Guard};
@@ -9,14 +9,14 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// Ports that a scenario may use, from its first.
+/// Number of ports that a scenario may use, from its first.
 const PORTS: u16 = 20;
 
 /// See the module head.
 pub struct Site {
     /// The program.
     pub nacre: PathBuf,
-    /// The scenario's folder, removed in the end.
+    /// The scenario's directory, removed at the end.
     pub dir: PathBuf,
     /// The first of its ports.
     pub base_port: u16,
@@ -24,20 +24,21 @@ pub struct Site {
     pub seconds: Option<u64>,
     /// `--rounds`.
     pub rounds: Option<u64>,
-    /// `--only`: parts of a scenario that has parts; all without.
+    /// `--only`: the selected parts of a scenario; empty: all.
     pub only: Vec<String>,
-    /// What it found.
+    /// Its results.
     pub figures: Figures,
-    /// Where logs go when it fails.
+    /// Destination of the logs when it fails.
     kept: PathBuf,
     guard: Guard,
 }
 
 impl Site {
-    /// Makes the folder, below `above`; whatever an earlier run left there is ended and removed.
+    /// Creates the directory, below `above`; remains of an earlier run there are stopped and
+    /// removed.
     ///
     /// # Errors
-    /// When the folder cannot be made or the ports are taken.
+    /// When the directory cannot be created or the ports are in use.
     pub fn new(
         name: &str,
         nacre: &Path,
@@ -45,7 +46,7 @@ impl Site {
         base_port: u16,
         seconds: Option<u64>,
     ) -> Result<Self> {
-        // Somebody else's folder may hold somebody's data: ours is made anew below theirs.
+        // A directory given by the user may hold data: a subdirectory is created in it.
         let (dir, kept) = (
             above.join("nacre-show").join(name),
             above.join("nacre-show-failed").join(name),
@@ -73,7 +74,7 @@ impl Site {
         })
     }
 
-    /// Makes a cluster of processes and starts it.
+    /// Creates a cluster of processes and starts it.
     ///
     /// # Errors
     /// When it does not come up.
@@ -87,10 +88,10 @@ impl Site {
         )
     }
 
-    /// As [`Self::cluster`], with disks that are said.
+    /// As [`Self::cluster`], with the given disks.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::cluster`].
     pub fn cluster_on(&self, mons: u32, osds: u32, disks: &Disks<'_>) -> Result<Cluster> {
         Cluster::start_with(
             &self.nacre,
@@ -102,10 +103,10 @@ impl Site {
         )
     }
 
-    /// A Ceph cluster in the scenario's folder, and how commands of Nacre's use it.
+    /// A Ceph cluster in the scenario's directory, and the means to run Nacre's commands on it.
     ///
     /// # Errors
-    /// Why there can be none.
+    /// Why it is not possible.
     pub fn ceph(&self, osds: u32) -> Result<(Throwaway, Cluster)> {
         ceph::obtain()?;
         let (port, osds) = (self.base_port.to_string(), osds.to_string());
@@ -118,7 +119,7 @@ impl Site {
         Ok((ceph, cluster))
     }
 
-    /// Saves what daemons and clients said, and says where.
+    /// Saves the output of daemons and clients, and prints where.
     pub fn keep_logs(&self) {
         let _ = fs::remove_dir_all(&self.kept);
         match copy_texts(&self.dir, &self.kept) {
@@ -131,15 +132,15 @@ impl Site {
         }
     }
 
-    /// Stops and removes everything; gives what was found.
+    /// Stops and removes everything; returns the results.
     pub fn close(self) -> Figures {
         drop(self.guard);
         self.figures
     }
 }
 
-/// Copies logs, histories and what loads printed of a folder and those below, without telling their
-/// folders apart by more than the name.
+/// Copies logs, histories and the output of loads from a directory and those below, naming them by
+/// file name only.
 fn copy_texts(from: &Path, to: &Path) -> io::Result<usize> {
     let mut count = 0;
     for entry in fs::read_dir(from)? {

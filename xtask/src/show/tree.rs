@@ -1,5 +1,5 @@
-//! A large tree through the tour: imported, a daemon killed, all read, recovered, another one
-//! killed, all read again.
+//! The tour with a large tree: imported, a daemon killed, everything read, recovered, another one
+//! killed, everything read again.
 
 use super::load::first_json;
 use super::site::Site;
@@ -20,10 +20,10 @@ const LARGE: usize = 18;
 const BYTES: u64 = 500_000_000;
 const UP_MAX: Duration = Duration::from_mins(2);
 const TOUR_MAX: Duration = Duration::from_mins(30);
-/// Until a cluster without work is at rest.
+/// Time until a cluster without load is idle.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Shows it.
+/// Runs the scenario.
 ///
 /// # Errors
 /// When a byte differs, or something hangs.
@@ -107,7 +107,7 @@ pub fn run(site: &mut Site) -> Result<()> {
     Ok(())
 }
 
-/// A cluster of three OSDs that nobody uses, and after the tree was stored in it.
+/// An idle cluster of three OSDs, and the same after the tree was stored in it.
 fn fresh(site: &mut Site, from: &Path) -> Result<()> {
     let dir = site.dir.join("fresh");
     let mut up = Command::new(&site.nacre);

@@ -1,4 +1,4 @@
-//! Trees of files that are the same every time, and whether two are the same.
+//! Reproducible trees of files, and their comparison.
 
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
@@ -7,14 +7,14 @@ use std::io::{BufWriter, Read, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Sizes that files take in turn: empty, within a block, at its borders, some blocks.
+/// Sizes that files take in turn: empty, within a block, at its boundaries, some blocks.
 const SIZES: [usize; 8] = [0, 1, 300, 4096, 4097, 20_000, 60_000, 100_000];
-/// Every so many files there is a link, and an empty folder.
+/// Once per this many files there is a link, and an empty directory.
 const SPECIAL: usize = 100;
 const IN_FOLDER: usize = 50;
 
-/// Makes a tree of `small` files of mixed sizes and `large` ones of 16 MiB, which are stored in
-/// pieces; gives files and bytes.
+/// Creates a tree of `small` files of mixed sizes and `large` ones of 16 MiB, which are stored in
+/// pieces; returns the number of files and bytes.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -50,7 +50,7 @@ pub fn make(root: &Path, small: usize, large: usize) -> Result<(usize, u64)> {
     Ok((count, bytes))
 }
 
-/// So many bytes that depend on `seed` alone.
+/// Writes `size` bytes that depend on `seed` alone.
 fn noise(seed: u64, size: usize, to: &mut impl Write) -> std::io::Result<()> {
     let (mut left, mut state) = (size, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     while left > 0 {
@@ -67,7 +67,7 @@ fn noise(seed: u64, size: usize, to: &mut impl Write) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What there is at a path.
+/// The node at a path.
 #[derive(Debug, PartialEq)]
 enum Kind {
     Folder,
@@ -102,8 +102,8 @@ fn walk(root: &Path) -> Result<BTreeMap<PathBuf, Kind>> {
     Ok(found)
 }
 
-/// Holds two trees to be the same in names, kinds, modes, links and every byte; gives how many
-/// entries that were.
+/// Checks that two trees are equal in names, kinds, modes, links and every byte; returns the number
+/// of entries.
 ///
 /// # Errors
 /// The first difference.

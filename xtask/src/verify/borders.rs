@@ -1,9 +1,9 @@
-//! Every limit and rare path that is counted is in the table of `docs/faults.md`, with the seeds
-//! that cross it, and none of them never.
+//! Checks that every counted limit and rare path is in the table of `docs/faults.md`, with the
+//! seeds that cross it, and that none has the count zero.
 //!
-//! Those of a store are drawn and counted by its own tests (`crates/store/tests/borders.rs`), which
-//! fail on a zero. How often those of an OSD are crossed says `./x sim --seeds 200`, which
-//! `./x test` runs: it fails on a zero. Here only the table is looked at.
+//! The limits of a store are drawn and counted by its own tests (`crates/store/tests/borders.rs`),
+//! which fail on a zero. The counts of an OSD come from `./x sim --seeds 200`, which `./x test`
+//! runs and which fails on a zero. This check only reads the table.
 
 use super::report;
 use crate::workspace::Workspace;
@@ -14,7 +14,7 @@ use std::fs;
 const TABLE: &str = "docs/faults.md";
 const SOURCES: &[&str] = &["crates/osd/src/borders.rs", "crates/sim/src/borders.rs"];
 
-/// The names in a list of borders: lines of nothing but a name and a comma.
+/// The names in a list of borders: lines that consist of a name and a comma.
 fn names(source: &str) -> Vec<&str> {
     let name =
         |line: &str| line.len() > 1 && line.chars().all(|c| c.is_ascii_lowercase() || c == '_');

@@ -1,5 +1,5 @@
-//! Documents that point somewhere must point at something: relative links, their anchors, and paths
-//! in backticks.
+//! Checks that references in documents are valid: relative links, their anchors, and paths in
+//! backticks.
 
 use super::{report, tracked};
 use crate::workspace::Workspace;
@@ -7,13 +7,14 @@ use anyhow::{Context, Result};
 use std::fs;
 use std::path::Path;
 
-/// Folders whose files are named in prose in full, so that a reader (and this check) can find them.
+/// Directories whose files are named with their full path in prose, so that a reader (and this
+/// check) can find them.
 const ROOTS: &[&str] = &["crates/", "docs/", "xtask/", "bench/", "fuzz/"];
 
-/// Reads every document.
+/// Checks every document.
 ///
 /// # Errors
-/// Every pointer into nothing.
+/// Every invalid reference.
 pub fn check(workspace: &Workspace) -> Result<()> {
     let mut findings = Vec::new();
     let files = tracked(&workspace.root, "*.md")?;
@@ -21,7 +22,7 @@ pub fn check(workspace: &Workspace) -> Result<()> {
         let text = fs::read_to_string(workspace.root.join(file))
             .with_context(|| format!("reading {}", file.display()))?;
         for (line, pointer) in pointers(&text) {
-            // A plan names what is to come; its links must lead somewhere all the same.
+            // The plan names future files; its links must be valid all the same.
             if file == Path::new("docs/plan.md") && matches!(pointer, Pointer::Path(_)) {
                 continue;
             }
@@ -34,16 +35,16 @@ pub fn check(workspace: &Workspace) -> Result<()> {
     report(findings)
 }
 
-/// What a document points at.
+/// A reference in a document.
 #[derive(Debug, PartialEq, Eq)]
 enum Pointer {
     /// `[text](target)`.
     Link(String),
-    /// A path in backticks, from the root.
+    /// A path in backticks, relative to the root.
     Path(String),
 }
 
-/// Every pointer with its line, outside of code blocks.
+/// Every reference with its line, outside code blocks.
 fn pointers(text: &str) -> Vec<(usize, Pointer)> {
     let (mut found, mut in_block) = (Vec::new(), false);
     for (index, line) in text.lines().enumerate() {
@@ -54,7 +55,7 @@ fn pointers(text: &str) -> Vec<(usize, Pointer)> {
         if in_block {
             continue;
         }
-        // Odd parts are between backticks: code there is not a link, prose is not a path.
+        // Odd parts are between backticks: code is not a link, and prose is not a path.
         for (part, text) in line.split('`').enumerate() {
             if part % 2 == 1 {
                 let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
@@ -73,8 +74,8 @@ fn pointers(text: &str) -> Vec<(usize, Pointer)> {
     found
 }
 
-/// A line with what is between backticks blanked out; link texts may be code, so the brackets stay
-/// whole.
+/// A line with the text between backticks blanked out; link texts may be code, so the brackets stay
+/// intact.
 fn without_code(line: &str) -> String {
     line.split('`')
         .enumerate()
@@ -115,7 +116,7 @@ fn dangles(root: &Path, file: &Path, text: &str, pointer: &Pointer) -> Option<St
         .then(|| format!("{path} has no heading #{anchor}"))
 }
 
-/// Headings as links name them: small letters, spaces as dashes, other signs left out.
+/// Headings as link anchors: lower case, spaces as dashes, other characters removed.
 fn headings(text: &str) -> impl Iterator<Item = String> + '_ {
     let titles = text.lines().filter_map(|line| {
         line.strip_prefix('#')

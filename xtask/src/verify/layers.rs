@@ -1,8 +1,8 @@
-//! `layers.toml` against what the manifests say: which crate may depend on which, and who is pure
-//! (DESIGN §2).
+//! Compares `layers.toml` with the manifests: the allowed dependencies between crates, and the
+//! crates that are pure (DESIGN §2).
 //!
-//! Only what a crate itself needs counts: tests may depend on more. That the edges have no cycle is
-//! cargo's own rule.
+//! Only a crate's own dependencies count: tests may depend on more. Cargo itself ensures that there
+//! are no cycles.
 
 use super::report;
 use crate::workspace::{Package, Workspace};
@@ -11,21 +11,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a crate is allowed.
+/// The restrictions of a crate.
 #[derive(Debug)]
 struct Layer {
     pure: bool,
     edges: BTreeSet<String>,
     outside: BTreeSet<String>,
-    /// Files of a pure crate that stand between it and a library that is not pure (DESIGN §2): one
-    /// named module each.
+    /// Files of a pure crate that adapt a library that is not pure (DESIGN §2): one named module
+    /// each.
     adapters: BTreeSet<String>,
 }
 
-/// Compares.
+/// Checks the layers.
 ///
 /// # Errors
-/// Every edge that is not allowed, every crate that is not listed, every pure crate that is not.
+/// Every edge that is not allowed, every crate that is not listed, every pure crate that is not
+/// pure.
 pub fn check(workspace: &Workspace) -> Result<()> {
     let text =
         fs::read_to_string(workspace.root.join("layers.toml")).context("reading layers.toml")?;
@@ -42,7 +43,7 @@ pub fn check(workspace: &Workspace) -> Result<()> {
     report(findings)
 }
 
-/// The name of a crate without the project's.
+/// The name of a crate without the project's prefix.
 fn short(package: &str) -> &str {
     package.strip_prefix("nacre-").unwrap_or(package)
 }
@@ -122,8 +123,8 @@ fn edges(layers: &BTreeMap<String, Layer>, members: &[Package]) -> Vec<String> {
     findings
 }
 
-/// What clippy's lists forbid in pure crates must not be switched off there, nor replaced by a list
-/// of their own.
+/// Clippy's lists of disallowed items must not be disabled in pure crates, nor replaced by another
+/// list.
 fn purity(package: &Package, adapters: &BTreeSet<String>) -> Result<Vec<String>> {
     let name = short(&package.name);
     let mut findings = Vec::new();

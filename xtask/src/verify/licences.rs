@@ -1,11 +1,10 @@
-//! Licences of everything that is linked in, crates that must not come in, and crates that may with
-//! a reason.
+//! Checks the licences of all linked crates, banned crates, and exceptions with a reason.
 
 use super::report;
 use crate::workspace::{Package, Workspace};
 use anyhow::Result;
 
-/// Licences that ask for no more than a notice. BSL-1.0 is Boost's, not the Business Source Licence
+/// Licences that require no more than a notice. BSL-1.0 is Boost's, not the Business Source Licence
 /// (`BUSL-1.1`).
 const ALLOWED: &[&str] = &[
     "MIT",
@@ -19,7 +18,7 @@ const ALLOWED: &[&str] = &[
     "CC0-1.0",
 ];
 
-/// Crates that must not come in, and what to use instead.
+/// Banned crates, and what to use instead.
 const BANNED: &[(&str, &str)] = &[
     ("rocksdb-sys", "a large C++ build; the store has redb"),
     ("librocksdb-sys", "a large C++ build; the store has redb"),
@@ -30,7 +29,8 @@ const BANNED: &[(&str, &str)] = &[
     ("aws-lc-sys", "a large C build; use ring"),
 ];
 
-/// A crate with a known flaw that does not reach us, as long as only those named use it.
+/// A crate with a known vulnerability that does not affect us, as long as only the named crates use
+/// it.
 struct Tolerated {
     name: &'static str,
     version: &'static str,
@@ -41,7 +41,7 @@ struct Tolerated {
 const TOLERATED: &[Tolerated] = &[Tolerated {
     name: "protobuf",
     version: "2.28.",
-    // The last three only generate raft-proto's code when it is built.
+    // The last three only generate raft-proto's code at build time.
     only_for: &[
         "raft",
         "raft-proto",
@@ -56,7 +56,7 @@ const TOLERATED: &[Tolerated] = &[Tolerated {
 /// Checks everything in `Cargo.lock`.
 ///
 /// # Errors
-/// Every crate that must not be there.
+/// Every crate that is not allowed.
 pub fn check(workspace: &Workspace) -> Result<()> {
     let mut findings = Vec::new();
     for package in &workspace.outside {
@@ -121,7 +121,7 @@ fn tolerate<'p>(
         .collect()
 }
 
-/// Whether an SPDX expression leaves a choice that is on the list.
+/// Whether an SPDX expression allows a choice that is on the list.
 ///
 /// ```text
 /// any  = all ("OR" | "/") all …      all = one "AND" one …      one = "(" any ")" | licence ["WITH" exception]
@@ -133,7 +133,7 @@ fn allows(expression: &str) -> bool {
         .replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut rest = words.as_slice();
-    // What is left over was not understood, and what is not understood is not allowed.
+    // An unparsed rest was not understood, and so is not allowed.
     any(&mut rest) && rest.is_empty()
 }
 
@@ -166,7 +166,7 @@ fn one(words: &mut &[&str]) -> bool {
                 _ => false,
             }
         }
-        // An exception only ever grants more.
+        // An exception only adds permissions.
         [licence, "WITH", _, rest @ ..] | [licence, rest @ ..] => {
             *words = rest;
             ALLOWED.contains(licence)

@@ -1,4 +1,4 @@
-//! `./x verify`: everything that can be checked without changing anything.
+//! `./x verify`: all checks that change nothing.
 
 mod borders;
 mod documents;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A check and what it is called.
+/// A check and its name.
 pub type Check = (&'static str, fn(&Workspace) -> Result<()>);
 
 /// All checks, quick ones first.
@@ -37,7 +37,7 @@ pub const CHECKS: &[Check] = &[
     }),
 ];
 
-/// Runs all checks; a failed one does not hide the others.
+/// Runs all checks; a failure does not stop the others.
 ///
 /// # Errors
 /// When one failed.
@@ -60,7 +60,7 @@ pub fn all() -> Result<()> {
     Ok(())
 }
 
-/// One error out of many findings, so that all are seen at once.
+/// Combines many findings into one error, so that all are seen at once.
 fn report(findings: Vec<String>) -> Result<()> {
     if findings.is_empty() {
         return Ok(());
@@ -68,7 +68,7 @@ fn report(findings: Vec<String>) -> Result<()> {
     bail!("{}", findings.join("\n        "))
 }
 
-/// Files of this kind that git tracks or would track, without those that are gone.
+/// Files matching the pattern that git tracks or would track, without deleted ones.
 fn tracked(root: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
     let output = Command::new("git")
         .current_dir(root)

@@ -21,33 +21,33 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// OSDs, and copies of every object.
+/// Number of OSDs, and of replicas of every object.
 pub const OSDS: u64 = 3;
-/// Placement groups of the pool.
+/// Number of placement groups of the pool.
 pub const GROUPS: u64 = 32;
 /// The pool.
 pub const POOL: &str = "bench";
 
 const COMMAND_MAX: Duration = Duration::from_mins(1);
 const UP_MAX: Duration = Duration::from_mins(4);
-/// Until all groups are clean after an OSD came back.
+/// Maximum time until all PGs are clean after an OSD returned.
 const CLEAN_MAX: Duration = Duration::from_mins(4);
 
-/// What is compared.
+/// The compared systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum System {
-    /// Ours.
+    /// Nacre.
     Nacre,
-    /// Ceph as it comes.
+    /// Ceph with its defaults.
     Ceph,
-    /// Ceph with what `tests/ceph-cluster tuning` says.
+    /// Ceph with the settings of `tests/ceph-cluster tuning`.
     Tuned,
 }
 
 impl System {
-    /// All of them.
+    /// All systems.
     pub const ALL: [Self; 3] = [Self::Nacre, Self::Ceph, Self::Tuned];
-    /// In tables and on the command line.
+    /// Its name in tables and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Nacre => "nacre",
@@ -57,18 +57,18 @@ impl System {
     }
 }
 
-/// One that runs. Whoever has it has a guard for the folder above: nothing is stopped by dropping
-/// it.
+/// A running cluster. The owner must have a guard for the directory above: dropping this stops
+/// nothing.
 pub struct Cluster {
     system: System,
     nacre: PathBuf,
     dir: PathBuf,
-    /// An OSD that was started alone.
+    /// An OSD that was started separately.
     child: Option<Child>,
 }
 
 impl Cluster {
-    /// Makes one in a folder that does not exist, with its pool.
+    /// Creates one in a directory that does not exist, with its pool.
     ///
     /// # Errors
     /// When it does not come up.
@@ -116,12 +116,12 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Its folder.
+    /// Its directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// `nacre --json --cluster …`, to which arguments are added.
+    /// `nacre --json --cluster …`; the caller adds arguments.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.nacre);
         command
@@ -137,15 +137,15 @@ impl Cluster {
         command
     }
 
-    /// Runs a command; what it prints as JSON.
+    /// Runs a command; returns its JSON output.
     ///
     /// # Errors
-    /// What it says; also when it takes longer than `limit`.
+    /// Its error; also when it takes longer than `limit`.
     pub fn ask(&self, limit: Duration, arguments: &[&str]) -> Result<Value> {
         cluster::succeeds(self.command().args(arguments), limit)
     }
 
-    /// Whether all OSDs are up, and all groups clean.
+    /// Whether all OSDs are up, and all PGs clean.
     ///
     /// # Errors
     /// When the monitors do not answer.
@@ -153,7 +153,7 @@ impl Cluster {
         Ok(is_clean(&self.ask(COMMAND_MAX, &["status"])?))
     }
 
-    /// Waits for that.
+    /// Waits until it is clean.
     ///
     /// # Errors
     /// When it takes too long.
@@ -163,8 +163,8 @@ impl Cluster {
         })
     }
 
-    /// Ends all daemons, lets the kernel forget what it has read, and starts them again; gives the
-    /// seconds from there until all is clean.
+    /// Ends all daemons, drops the kernel's page cache, and starts them again; returns the number
+    /// of seconds from then until everything is clean.
     ///
     /// # Errors
     /// When they do not come up.
@@ -210,7 +210,7 @@ impl Cluster {
     /// Sends a daemon a signal such as `KILL`.
     ///
     /// # Errors
-    /// When it does not run.
+    /// When it is not running.
     pub fn signal(&self, who: &str, name: &str) -> Result<()> {
         let path = self.dir.join("run").join(format!("{who}.pid"));
         let text = fs::read_to_string(&path)
@@ -252,10 +252,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Makes a file system that a server has.
+    /// Creates a file system and waits for its server.
     ///
     /// # Errors
-    /// When none has it in time.
+    /// When no server has it in time.
     pub fn serve_files(&self) -> Result<()> {
         match self.system {
             System::Nacre => {
@@ -266,7 +266,7 @@ impl Cluster {
         }
     }
 
-    /// Mounts it with the system's own program, as a process of its own.
+    /// Mounts it with the system's own program, as a separate process.
     ///
     /// # Errors
     /// When it is not mounted in time.
@@ -277,7 +277,7 @@ impl Cluster {
         }
     }
 
-    /// Everything that runs for it.
+    /// All processes of the cluster.
     fn processes(&self) -> Vec<u32> {
         guard::processes(&self.dir)
             .into_iter()
@@ -287,7 +287,7 @@ impl Cluster {
 
     /// Memory of all daemons, in MiB.
     pub fn resident_mib(&self) -> f64 {
-        // One that has ended meanwhile has none.
+        // A process that has ended meanwhile uses none.
         self.processes()
             .into_iter()
             .filter_map(|pid| machine::resident_mib(pid).ok())
@@ -295,7 +295,7 @@ impl Cluster {
     }
 }
 
-/// All that the kernel keeps of files is read from the disk again.
+/// Drops the kernel's page cache.
 fn forget_pages() -> Result<()> {
     let synced = bounded::output(&mut Command::new("sync"), COMMAND_MAX)?;
     ensure!(synced.status.success(), "sync failed");
@@ -308,7 +308,7 @@ fn is_clean(status: &Value) -> bool {
         && cluster::all_groups(status, |state| state == "active+clean")
 }
 
-/// Runs something; gives the seconds that it took, too.
+/// Runs `run`; also returns the number of seconds that it took.
 pub fn timed<T>(run: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
     let begun = Instant::now();
     Ok((run()?, begun.elapsed().as_secs_f64()))

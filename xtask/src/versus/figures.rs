@@ -1,19 +1,18 @@
-//! What was measured: samples by row, measure and system; their medians and spreads, and how they
-//! compare.
+//! Measurements: samples by row, measure and system; their medians and ranges, and their ratios.
 
 use super::cluster::System;
 use std::collections::BTreeMap;
 
-/// What is measured of a row.
+/// The measure of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Measure {
-    /// Operations a second.
+    /// Operations per second.
     Rate,
-    /// Megabytes a second.
+    /// Megabytes per second.
     Bandwidth,
     /// Median latency, in microseconds.
     P50,
-    /// Microseconds of CPU per operation, of the client and all daemons.
+    /// Microseconds of CPU time per operation, of the client and all daemons.
     Cpu,
     /// Seconds.
     Seconds,
@@ -24,7 +23,7 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// What its numbers are.
+    /// The unit.
     pub const fn unit(self) -> &'static str {
         match self {
             Self::Rate => "ops/s",
@@ -52,14 +51,14 @@ impl Measure {
 /// A line of the table.
 pub type Line = (&'static str, Measure);
 
-/// Median, least and most.
+/// Median, minimum and maximum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// In the middle.
+    /// The median.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The most.
+    /// The maximum.
     pub max: f64,
 }
 
@@ -67,29 +66,29 @@ pub struct Summary {
 #[derive(Default)]
 pub struct Figures {
     samples: BTreeMap<(Line, System), Vec<f64>>,
-    /// What the floor attains, measured beside Nacre.
+    /// The floor's results, measured together with Nacre.
     floor: BTreeMap<Line, Vec<f64>>,
-    /// In the order in which they came first.
+    /// In the order of their first sample.
     lines: Vec<Line>,
 }
 
 impl Figures {
-    /// Adds one.
+    /// Adds a sample.
     pub fn add(&mut self, line: Line, system: System, value: f64) {
         if !self.lines.contains(&line) {
             self.lines.push(line);
         }
         self.samples.entry((line, system)).or_default().push(value);
     }
-    /// Adds one of the floor.
+    /// Adds a sample of the floor.
     pub fn add_floor(&mut self, line: Line, value: f64) {
         self.floor.entry(line).or_default().push(value);
     }
-    /// The floor's median, if it was measured.
+    /// The floor's median, if measured.
     pub fn floor(&self, line: Line) -> Option<f64> {
         summary(self.floor.get(&line)?).map(|found| found.median)
     }
-    /// How many times the floor Nacre's median is: 1 is as good, 2 is half as good.
+    /// Nacre's median relative to the floor: 1 is equal, 2 is half as good.
     pub fn times_floor(&self, line: Line) -> Option<f64> {
         let times = line
             .1
@@ -100,7 +99,7 @@ impl Figures {
     pub fn lines(&self) -> &[Line] {
         &self.lines
     }
-    /// What was found, if anything was.
+    /// The summary, if there are samples.
     pub fn of(&self, line: Line, system: System) -> Option<Summary> {
         summary(self.samples.get(&(line, system))?)
     }
@@ -129,7 +128,7 @@ fn summary(samples: &[f64]) -> Option<Summary> {
     Some(Summary { median, min, max })
 }
 
-/// Three digits that count.
+/// Three significant digits.
 pub fn number(value: f64) -> String {
     let digits = match value.abs() {
         value if !value.is_finite() => return "-".to_owned(),
@@ -138,7 +137,7 @@ pub fn number(value: f64) -> String {
         _ => 2,
     };
     let text = format!("{value:.digits$}");
-    // Thousands are set apart: such numbers are compared by their length.
+    // Thousands are separated: readers compare such numbers by their length.
     let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
     let mut out = String::new();
     for (at, digit) in whole.char_indices() {

@@ -1,4 +1,4 @@
-//! What Nacre is to reach beside Ceph, as ratios in one run.
+//! Nacre's goals relative to Ceph, as ratios within one run.
 
 use super::cluster::System;
 use super::figures::{Figures, Line, number};
@@ -6,26 +6,27 @@ use super::rows;
 
 /// A goal, judged against one system.
 pub struct Goal {
-    /// What it is about.
+    /// Its subject.
     pub what: &'static str,
-    /// What is asked.
+    /// The required value.
     pub asked: String,
-    /// What was found.
+    /// The measured value.
     pub found: String,
-    /// Whether that is enough. No figure is never enough.
+    /// Whether the goal is met. A missing figure never meets it.
     pub met: bool,
 }
 
-/// What is enough.
+/// The requirement.
 #[derive(Clone, Copy)]
 enum Least {
-    /// So many times better than the other.
+    /// This many times better than the other.
     Times(f64),
-    /// At most the larger of an eighth of the other's and twice the disk's write and flush.
+    /// At most the larger of an eighth of the other's latency and twice that of the disk's write
+    /// and flush.
     Latency,
-    /// At least the smaller of three times the other's and 70 % of a third of the disk's.
+    /// At least the smaller of three times the other's bandwidth and 70 % of a third of the disk's.
     Bandwidth,
-    /// At least 80 % of what Nacre's own objects attain.
+    /// At least 80 % of the value of Nacre's own objects.
     OfObjects(Line),
 }
 
@@ -129,7 +130,8 @@ pub fn against(figures: &Figures, other: System) -> Vec<Goal> {
                     ratio >= *least,
                 )
             }
-            // `max` and `min` take the other number where one is missing: that is not enough.
+            // `max` and `min` return the other number if one is missing: that does not meet the
+            // goal.
             Least::Latency => {
                 let most = (theirs / 8.0).max(2.0 * alone(rows::FLUSH));
                 (
@@ -170,7 +172,7 @@ pub fn against(figures: &Figures, other: System) -> Vec<Goal> {
 mod tests {
     use super::*;
 
-    /// What goals with limits of their own look at.
+    /// The inputs of goals with limits of their own.
     #[derive(Clone, Copy)]
     struct Limits {
         p50: [f64; 2],
@@ -185,7 +187,7 @@ mod tests {
         disk: 10_000.0,
     };
 
-    /// Every figure that goals look at, with Nacre so many times better.
+    /// Every figure that goals use, with Nacre `better` times better.
     fn figures(better: f64, limits: Limits) -> Figures {
         let mut figures = Figures::default();
         for (_, line, _) in GOALS
@@ -207,7 +209,7 @@ mod tests {
             figures.add(line, System::Nacre, ours);
             figures.add(line, System::Ceph, theirs);
         }
-        // Exactly what is asked.
+        // Exactly the required value.
         for (line, objects) in [
             (
                 rows::FILE_WRITES,

@@ -1,4 +1,4 @@
-//! `./x bench versus`: Nacre and Ceph on the same machine, in turn, in one run, measured by the
+//! `./x bench versus`: Nacre and Ceph on the same machine, alternating, in one run, measured by the
 //! same client.
 //!
 //! ```text
@@ -6,12 +6,12 @@
 //!  round 2   ceph ─▶ tuned ─▶ nacre
 //!  round 3   tuned ─▶ nacre ─▶ ceph      ─▶ figures ─▶ goals ─▶ table; with --record bench/versus.md
 //! ```
-//! * [`cluster`]: the systems, driven alike; [`rows`]: what is measured, and how much; [`turn`]:
-//!   one system's turn;
-//! * [`figures`]: samples; [`goals`]: what is asked; [`report`]: the table.
+//! * [`cluster`]: the systems, with one interface; [`rows`]: the measurements, and their extent;
+//!   [`turn`]: one system's turn;
+//! * [`figures`]: samples; [`goals`]: requirements; [`report`]: the table.
 //!
-//! A goal that is missed is a line of the table. A measurement that fails is an error, told at once
-//! and again in the end.
+//! A missed goal is a line of the table. A failed measurement is an error, reported at once and
+//! again at the end.
 
 mod cluster;
 mod figures;
@@ -34,12 +34,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use turn::Turn;
 
-/// What a whole run may take. A round that would end later does not begin.
+/// Maximum duration of a run. A round that would end later is not started.
 const LIMIT: Duration = Duration::from_mins(35);
-/// Nacre's ports, from the first.
+/// Number of Nacre's ports, from the first.
 const PORTS: u16 = 4;
 
-/// What was asked for.
+/// The arguments.
 #[derive(Debug, PartialEq)]
 struct Wish {
     extent: Extent,
@@ -110,11 +110,11 @@ impl Wish {
     }
 }
 
-/// Compares them.
+/// Runs the comparison.
 ///
 /// # Errors
-/// When there is no Ceph, a cluster does not come up, or a measurement fails. A goal that is missed
-/// is none.
+/// When there is no Ceph, a cluster does not come up, or a measurement fails. A missed goal is not
+/// an error.
 pub fn run(arguments: &[String]) -> Result<()> {
     let Wish {
         extent,
@@ -137,7 +137,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
             workspace.binary()
         }
     };
-    // Somebody else's folder may hold somebody's data: ours is made anew below theirs.
+    // A directory given by the user may hold data: a subdirectory is created in it.
     let dir = std::path::absolute(dir.unwrap_or_else(|| workspace.target.clone()))
         .context("finding the folder")?;
     let dir = dir.join("versus");
@@ -152,7 +152,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         .contains(&System::Nacre)
         .then(|| Floor::built(&workspace, &dir))
         .transpose()?;
-    // Whatever ends this program, everything below the folder ends with it.
+    // After any end of this program, everything below the directory is ended too.
     let guard = Guard::start(&nacre, &dir)?;
     let free = free_gib(&dir);
     let needed = extent.space_gib;
@@ -200,7 +200,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
             }
             .take()
             .with_context(|| format!("the turn of {}", system.name()))?;
-            // Some programs are still ending, and nothing of this turn may be there in the next.
+            // Some programs are still ending, and must not run during the next turn.
             guard::clean(&nacre, &place)?;
             fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
             println!("  took {} s", turn.elapsed().as_secs());
@@ -246,7 +246,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What `df` says, in GiB; nothing if it says something else.
+/// Free space according to `df`, in GiB; none if its output cannot be parsed.
 fn free_gib(dir: &std::path::Path) -> Option<u64> {
     let said = machine::text_of(
         "df",

@@ -7,9 +7,9 @@ use super::rows::Extent;
 use super::turn::IDLE;
 use std::fmt::Write as _;
 
-/// What stands above the table.
+/// The head of the report.
 pub struct Head {
-    /// When, in UTC.
+    /// Date in UTC.
     pub date: String,
     /// Processors and memory.
     pub machine: String,
@@ -17,15 +17,15 @@ pub struct Head {
     pub nacre: String,
     /// Ceph's version.
     pub ceph: String,
-    /// What was set in the tuned one.
+    /// Settings of the tuned system.
     pub tuning: String,
-    /// Turns of each system.
+    /// Number of turns of each system.
     pub rounds: u32,
-    /// How long all took, in seconds.
+    /// Duration of the run, in seconds.
     pub seconds: u64,
-    /// What others kept busy before and after, in processors.
+    /// Number of processors kept busy by other processes, before and after.
     pub others: f64,
-    /// What failed.
+    /// Failures.
     pub wrong: Vec<String>,
 }
 
@@ -133,7 +133,7 @@ fn preface(head: &Head, extent: &Extent) -> String {
     )
 }
 
-/// One line: all levels of debugging are one thing.
+/// The settings in one line: all debug levels are combined.
 fn tuning(lines: &str) -> String {
     let (debug, others): (Vec<&str>, Vec<&str>) =
         lines.lines().partition(|line| line.starts_with("debug "));
@@ -148,7 +148,7 @@ fn verdict(met: bool) -> &'static str {
     if met { "met" } else { "MISSED" }
 }
 
-/// The same for a terminal.
+/// The report for a terminal.
 pub fn terminal(figures: &Figures) -> String {
     let mut text = format!(
         "{:<58} {:<10}{:>10}{:>24}{:>10}{:>8}{:>10}{:>8}{:>10}{:>8}\n",

@@ -1,4 +1,4 @@
-//! What is measured, by name.
+//! The measurements, by name.
 
 use super::figures::{Line, Measure};
 use crate::calls;
@@ -6,11 +6,11 @@ use crate::calls;
 /// A workload of the harness: a row of the table with a rate, a latency and a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// In the table.
+    /// Its name in the table.
     pub name: &'static str,
     /// Operations in flight.
     pub depth: u32,
-    /// Megabytes a second say more than operations.
+    /// Megabytes per second are more meaningful than operations.
     pub large: bool,
     /// Its row of the floor (`crates/floor`).
     pub floor: Option<&'static str>,
@@ -24,7 +24,7 @@ const fn row(name: &'static str, depth: u32, floor: &'static str) -> Row {
         floor: Some(floor),
     }
 }
-/// What reads the disk has no floor.
+/// Cold reads have no floor.
 const fn cold(name: &'static str, depth: u32) -> Row {
     Row {
         name,
@@ -56,7 +56,7 @@ pub const OMAP: Row = row("omap set, 1 key of 64 B, depth 16", 16, "omap");
 pub const CALL: Row = row("Lua class call (numops.add), depth 16", 16, "call");
 
 impl Row {
-    /// How much.
+    /// The line with its rate.
     pub const fn rate(self) -> Line {
         (
             self.name,
@@ -67,11 +67,11 @@ impl Row {
             },
         )
     }
-    /// How soon.
+    /// The line with its latency.
     pub const fn p50(self) -> Line {
         (self.name, Measure::P50)
     }
-    /// At what cost.
+    /// The line with its cost.
     pub const fn cpu(self) -> Line {
         (self.name, Measure::Cpu)
     }
@@ -100,8 +100,8 @@ pub const STOPPED: Line = (
     Measure::Millis,
 );
 
-/// What calls on a mounted file system cost: the line of each, and what an ext4 takes, which is
-/// kept under Nacre's name.
+/// Costs of calls on a mounted file system: the line of each, and of an ext4, which is stored under
+/// Nacre's name.
 pub const CALLS: &[(&str, Line, &str)] = &[
     (calls::CREATE, CREATE, "ext4 alone: create"),
     (calls::WARM_STAT, WARM_STAT, "ext4 alone: warm stat"),
@@ -145,34 +145,34 @@ pub const FILE_READS_AGAIN: Line = (
     Measure::Bandwidth,
 );
 
-/// The disk alone; samples of it are kept under Nacre's name.
+/// The disk alone; its samples are stored under Nacre's name.
 pub const FLUSH: Line = ("the disk alone: 4 KiB write + fdatasync", Measure::P50);
 pub const DISK: Line = ("the disk alone: writes of 4 MiB", Measure::Bandwidth);
 
-/// How much is done.
+/// The extent of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Extent {
-    /// How often each system has its turn.
+    /// Number of turns of each system.
     pub rounds: u32,
-    /// Of each measurement.
+    /// Duration of each measurement.
     pub seconds: f64,
-    /// CPU is counted for so much longer than anything that writes.
+    /// Additional time for which CPU time is counted after a write load.
     pub settle: f64,
-    /// Of each of the disk's three.
+    /// Duration of each of the disk's three measurements.
     pub disk_seconds: f64,
-    /// Of the floor beside a workload of Nacre's.
+    /// Duration of the floor's measurement for a workload of Nacre's.
     pub floor_seconds: f64,
-    /// 4 KiB objects that are overwritten and read warm.
+    /// Number of 4 KiB objects that are overwritten and read warm.
     pub small: u64,
-    /// 4 KiB objects that are read cold, at depth 1 and at 16.
+    /// Number of 4 KiB objects that are read cold, at depth 1 and at 16.
     pub cold: [u64; 2],
-    /// 4 MiB objects that are read warm.
+    /// Number of 4 MiB objects that are read warm.
     pub large: u64,
-    /// Objects that are called, or whose omap is set.
+    /// Number of objects that are called, or whose omap is set.
     pub few: u64,
-    /// 4 KiB objects that are overwritten while an OSD dies or hangs.
+    /// Number of 4 KiB objects that are overwritten while an OSD dies or hangs.
     pub faulty: u64,
-    /// Free space that the largest turn needs, with what is removed late.
+    /// Free space that the largest turn needs, including space that is reclaimed late.
     pub space_gib: u64,
 }
 
@@ -189,7 +189,7 @@ pub const FULL: Extent = Extent {
     faulty: 128,
     space_gib: 10,
 };
-/// Whether all of it works, in some four minutes: its figures are worth nothing.
+/// Checks that everything works, in some four minutes: its figures are meaningless.
 pub const QUICK: Extent = Extent {
     rounds: 1,
     seconds: 1.0,

@@ -1,11 +1,11 @@
-//! One system's turn: brought up, loaded, restarted, mistreated, brought down.
+//! One system's turn: started, loaded, restarted, tested with faults, stopped.
 //!
 //! ```text
 //!  disk alone ─▶ up ─▶ idle memory ─▶ 4 KiB: new, overwritten, read ─▶ omap ─▶ class ─▶ 4 MiB ─▶ memory after the load
 //!   ─▶ sets to be read cold written ─▶ all daemons ended, the kernel's caches dropped, started ─▶ read cold, each object once
 //!   ─▶ an OSD killed under load ─▶ started again ─▶ an OSD stopped under load ─▶ calls on a mounted file system ─▶ down
 //! ```
-//! A measurement that fails is said, and the turn goes on where it can; a cluster that does not
+//! A failed measurement is reported, and the turn continues if possible; a cluster that does not
 //! come up ends the turn.
 
 use super::cluster::{Cluster, POOL, System, timed};
@@ -24,21 +24,20 @@ use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Longer than any measurement with what it prepares, drains and removes.
+/// Maximum duration of a measurement, with preparation, draining and cleanup.
 const MEASURE_MAX: Duration = Duration::from_mins(3);
-/// Until memory that starting, or a load, took is given back.
+/// Time until the memory used by a start or a load is released.
 pub const IDLE: Duration = Duration::from_secs(2);
-/// A load in which something happens: so long altogether, and so long before it does. It lasts
-/// longer until operations are answered again.
+/// A load with a fault: its minimum duration, and the time before the fault. It is extended until
+/// operations are answered again.
 const FAULT_SECONDS: f64 = 6.0;
 const FAULT_AFTER: Duration = Duration::from_secs(2);
-/// Until the objects of such a load are made.
+/// Maximum time for creating the objects of such a load.
 const BEGUN_MAX: Duration = Duration::from_mins(1);
-/// Until those who report groups have noticed that an OSD is gone.
+/// Maximum time until the daemons that report PGs have detected the loss of an OSD.
 const NOTICED_MAX: Duration = Duration::from_secs(60);
 
-/// The class that is called: the library's, also as a source for clusters on which it cannot be
-/// installed.
+/// The class to call: the library's, also as a source for clusters on which it cannot be installed.
 const CLASS: &str = "numops";
 const SOURCE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -47,26 +46,26 @@ const SOURCE: &str = concat!(
 
 /// See the module head.
 pub struct Turn<'a> {
-    /// Which.
+    /// The system.
     pub system: System,
     /// The program.
     pub nacre: &'a Path,
-    /// The floor, which is measured beside Nacre's workloads.
+    /// The floor, which is measured together with Nacre's workloads.
     pub floor: Option<&'a Floor>,
-    /// A folder of its own that does not exist.
+    /// A separate directory that does not exist.
     pub dir: &'a Path,
     /// The first of Nacre's ports.
     pub base_port: u16,
-    /// How much.
+    /// The extent.
     pub extent: &'a Extent,
-    /// What is found.
+    /// The results.
     pub figures: &'a mut Figures,
-    /// What failed.
+    /// The failures.
     pub wrong: &'a mut Vec<String>,
 }
 
 impl Turn<'_> {
-    /// Takes it.
+    /// Runs the turn.
     ///
     /// # Errors
     /// When the cluster does not come up or does not end.
@@ -98,7 +97,7 @@ impl Turn<'_> {
         cluster.down()
     }
 
-    /// Calls on a mounted file system; beside Nacre's on an ext4, too.
+    /// Measures calls on a mounted file system; in Nacre's turn on an ext4, too.
     fn files(&mut self, cluster: &Cluster) -> Result<()> {
         cluster.await_clean()?;
         let above = self
@@ -108,7 +107,7 @@ impl Turn<'_> {
             .join("files");
         fs::create_dir(&above).context("a folder for mounts")?;
         let called = self.calls(cluster, &above);
-        // The next turn makes it, also when this one failed.
+        // The next turn creates it, even if this one failed.
         let removed = fs::remove_dir_all(&above).context("removing the folder for mounts");
         called.and(removed)
     }
@@ -192,7 +191,7 @@ impl Turn<'_> {
         );
     }
 
-    /// Objects of sets that nobody has read since all daemons started, each read once.
+    /// Reads sets of objects that have not been read since all daemons started, each object once.
     fn cold(&mut self, cluster: &mut Cluster) -> Result<()> {
         let each = [
             (rows::COLD_1, "cold-1", self.extent.cold[0]),
@@ -224,7 +223,7 @@ impl Turn<'_> {
     fn killed(&mut self, cluster: &mut Cluster) -> Result<()> {
         let gap = self.under_load(cluster, "osd.0", "KILL")?;
         self.found(rows::KILLED, gap);
-        // Reports are late: what they say of the time before must not be taken for the end.
+        // Reports are late: an earlier report must not be mistaken for the end.
         bounded::until(
             "groups without the killed OSD are noticed",
             NOTICED_MAX,
@@ -244,8 +243,8 @@ impl Turn<'_> {
         cluster.signal("osd.1", "CONT")
     }
 
-    /// Overwrites at depth 16 while a daemon is sent a signal; gives the longest time in which none
-    /// of them was answered, in milliseconds.
+    /// Overwrites at depth 16 while a daemon gets a signal; returns the longest time in which no
+    /// operation was answered, in milliseconds.
     fn under_load(&self, cluster: &Cluster, who: &str, signal: &str) -> Result<f64> {
         let begun = cluster.dir().join(format!("{signal}.begun"));
         let said = cluster.dir().join(format!("{signal}.said"));
@@ -332,7 +331,7 @@ impl Turn<'_> {
         cluster.ask(MEASURE_MAX, &what).map(drop)
     }
 
-    /// One workload of the harness.
+    /// Runs one workload.
     fn object(&mut self, cluster: &Cluster, row: Row, mode: &str, arguments: &[&str]) {
         let reads = mode == "read";
         let (depth, seconds) = (row.depth.to_string(), self.extent.seconds.to_string());
@@ -351,7 +350,7 @@ impl Turn<'_> {
         self.workload(cluster, row, &[&common[..], &timing, arguments].concat());
     }
 
-    /// The floor of a workload that has just been measured; only beside Nacre.
+    /// Measures the floor of the last workload; only in Nacre's turn.
     fn floor(&mut self, row: Row) -> Result<()> {
         let Some((floor, name)) = self.floor.zip(row.floor) else {
             return Ok(());
@@ -369,7 +368,7 @@ impl Turn<'_> {
         };
         let mut all = vec![(row.rate(), rate), (row.cpu(), found.cpu_us)];
         if row.depth == 1 {
-            // Deeper, it is the rate once more.
+            // At larger depths it follows from the rate.
             all.insert(1, (row.p50(), found.p50_us));
         }
         let shown: Vec<String> = all
@@ -382,8 +381,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// The library's class: installed where that is possible, sent along with every call where it
-    /// is not.
+    /// Calls the library's class: installed where that is possible, otherwise sent with every call.
     fn call(&mut self, cluster: &Cluster) {
         let row = rows::CALL;
         let (depth, seconds) = (row.depth.to_string(), self.extent.seconds.to_string());

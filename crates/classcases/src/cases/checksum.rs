@@ -1,4 +1,4 @@
-//! `checksum`: never of other data than there is (MAL-27).
+//! `checksum`: never of other data than the current data (MAL-27).
 
 use super::Promise;
 use crate::{Change, Desk, Host, property};

@@ -1,5 +1,5 @@
-//! `lock`, as one caller sees it; who holds what for how long is seen where callers and times are
-//! given (`crates/policy`).
+//! `lock` from one caller's view; holders and durations are tested where callers and times can be
+//! chosen (`crates/policy`).
 
 use super::Promise;
 use crate::{Desk, Host};

@@ -22,7 +22,7 @@ pub const CASES: &[Promise] = &[
     ),
 ];
 
-/// An answer of a `list`: its first line, then names and bytes.
+/// The output of a `list`: its first line, then names and bytes.
 pub fn entries(output: &[u8]) -> (String, Vec<(String, Vec<u8>)>) {
     fn line(output: &[u8]) -> (String, &[u8]) {
         let end = output
@@ -48,7 +48,7 @@ pub fn entries(output: &[u8]) -> (String, Vec<(String, Vec<u8>)>) {
     (head, found)
 }
 
-/// All of a range, by pages of `count`.
+/// A whole range, in pages of `count`.
 fn all(desk: &mut Desk<'_>, from: u64, to: u64, count: usize) -> Vec<(String, Vec<u8>)> {
     let (mut found, mut marker) = (Vec::new(), String::new());
     for _ in 0..10_000 {
@@ -112,7 +112,7 @@ fn it_is_an_ordered_map(host: &mut dyn Host) {
     });
 }
 
-/// The name of each is the object's version as it is added: in a sandbox there is only one.
+/// Each name is the object's version at the time of adding: in a sandbox there is only one version.
 fn entries_without_an_id_do_not_meet(host: &mut dyn Host) {
     if !host.is_cluster() {
         return;

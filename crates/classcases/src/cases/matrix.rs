@@ -39,7 +39,7 @@ fn data_and_index_never_disagree(host: &mut dyn Host) {
             desk.ok("create", &format!("{rows} {columns}"));
             let mut model = vec![vec![0_i64; columns]; rows];
             for (whole, row, column, values) in steps {
-                // Some values at the ends of their range.
+                // Some values are at the limits of their range.
                 let values: Vec<i64> = values
                     .iter()
                     .map(|v| if *v == 2 { INTEGER_MAX } else { *v })
@@ -90,7 +90,7 @@ fn data_and_index_never_disagree(host: &mut dyn Host) {
     );
 }
 
-/// What is done to a matrix with these keys.
+/// The change made to a matrix with these keys.
 type Damage<'a> = &'a dyn Fn(Vec<Bytes>) -> Change;
 
 fn verify_sees_every_way_to_disagree(host: &mut dyn Host) {

@@ -12,7 +12,7 @@ mod zlog;
 
 use crate::{Case, Host};
 
-/// A case of a module's class: what it promises, and what sees whether it does.
+/// A case of a module's class: its guarantee, and the test of it.
 type Promise = (&'static str, fn(&mut dyn Host));
 
 pub fn all() -> Vec<Case> {

@@ -151,7 +151,7 @@ fn a_queue_is_made_once_and_only_by_init(host: &mut dyn Host) {
         "an object that is no queue"
     );
     desk.host.fresh();
-    // Urgent data may be any bytes, lines and heads too.
+    // Urgent data may be any bytes, including newlines and texts that look like a head.
     let any: Vec<u8> = (0..=255).chain(*b"\n1 2 3 4 5\n").collect();
     desk.call("init", [b"1 1\n", &any[..]].concat())
         .expect("made");

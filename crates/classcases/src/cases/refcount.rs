@@ -1,4 +1,4 @@
-//! `refcount`: an object lives as long as its references.
+//! `refcount`: an object exists as long as it has references.
 
 use super::Promise;
 use crate::{Change, Desk, Host, State, property};
@@ -19,7 +19,7 @@ fn it_is_a_set_of_tags(host: &mut dyn Host) {
     property(host, 64, steps, |host, steps| {
         let mut desk = Desk::new(host, "refcount");
         desk.with("data");
-        // None: no object. An empty set: an object that nobody has counted.
+        // None: no object. An empty set: an object without references counted.
         let mut model = Some(BTreeSet::new());
         for (what, tag) in steps {
             let tag = format!("t{tag}");

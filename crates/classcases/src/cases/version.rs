@@ -60,7 +60,7 @@ fn conditions_compare_numbers_and_tags(host: &mut dyn Host) {
     }
 }
 
-/// Of two who read the same version, one wins.
+/// Of two callers that read the same version, one wins.
 fn a_version_is_raised_by_one_of_many(host: &mut dyn Host) {
     let mut desk = Desk::new(host, "version");
     assert_eq!(desk.ok("read", ""), "0 -");

@@ -1,4 +1,4 @@
-//! `zlog` in Lua and in Rust, asked the same (MAL-83, MAL-84, MAL-87).
+//! `zlog` in Lua and in Rust, with the same calls (MAL-83, MAL-84, MAL-87).
 
 use super::Promise;
 use crate::{Desk, Host, property};
@@ -21,7 +21,7 @@ pub const CASES: &[Promise] = &[
     ("it is its model", it_is_its_model),
 ];
 
-/// The versions of the class that must not differ.
+/// The implementations that must not differ.
 fn versions(host: &dyn Host) -> Vec<&'static str> {
     ["zlog", "zlog_native"]
         .into_iter()
@@ -42,7 +42,7 @@ fn a_position_is_written_once_and_says_what_it_is(host: &mut dyn Host) {
     each(host, |desk| {
         assert_eq!(desk.say("read", "0 0"), Err(errno::ENOENT));
         assert_eq!(desk.say("max_position", "0"), Ok("-1".into()));
-        // Every byte, and what looks like a head.
+        // Every byte, and a text that looks like a head.
         let all: Vec<u8> = (0..=255).chain(*b"\n1 2\n").collect();
         desk.call("write", [b"0 7\n", &all[..]].concat())
             .expect("free");
@@ -93,7 +93,7 @@ fn a_seal_shuts_out_the_stale_and_only_them(host: &mut dyn Host) {
             assert_eq!(desk.say(method, input), Err(ESTALE), "{method}");
         }
         assert_eq!(desk.ok("read", "5 0"), "a");
-        // A view that is newer than the seal is not stale.
+        // A view newer than the seal is not stale.
         desk.ok("write", "6 1\nb");
         assert_eq!(desk.ok("max_position", "5"), "1");
         // An object that was never written can be sealed.
@@ -144,7 +144,7 @@ fn numbers_are_exact_or_refused(host: &mut dyn Host) {
                 "{input}"
             );
         }
-        // A write without its newline has no entry: not an empty one.
+        // A write without its newline has no entry, which differs from an empty entry.
         assert_eq!(desk.say("write", "9007199254740991 5"), Err(errno::EINVAL));
     });
 }
@@ -157,19 +157,19 @@ fn trimming_frees_space(host: &mut dyn Host) {
         let bytes = |desk: &mut Desk<'_>| desk.object().map.values().map(Bytes::len).sum::<usize>();
         desk.ok("trim", "1 1100");
         assert_eq!(bytes(desk), 1_199 * 101 + 1);
-        // All are trimmed at once, and freed bit by bit.
+        // All are trimmed at once, and freed in steps.
         assert_eq!(desk.ok("trim_to", "1 1101"), "500 more");
         assert_eq!(desk.say("read", "1 1099"), Err(errno::EIDRM));
         assert_eq!(desk.ok("read", "1 1101"), "x".repeat(100));
         assert_eq!(desk.ok("trim_to", "1 1101"), "500 more");
         assert_eq!(desk.ok("trim_to", "1 1101"), "101 done");
         assert_eq!((desk.object().map.len(), bytes(desk)), (99, 99 * 101));
-        // Beyond the end: nothing below can be written any more, and who seals learns it.
+        // Beyond the end: nothing below can be written any more, and a caller that seals learns it.
         assert_eq!(desk.ok("trim_to", "1 5000"), "99 done");
         assert_eq!(desk.say("write", "1 4999\nx"), Err(errno::EIDRM));
         assert_eq!(desk.ok("seal", "2"), "4999");
         assert_eq!(desk.object().map.len(), 0);
-        // Lower than before: nothing comes back.
+        // Lower than before: nothing reappears.
         assert_eq!(desk.ok("trim_to", "2 10"), "0 done");
         assert_eq!(desk.say("read", "2 4999"), Err(errno::EIDRM));
     });
@@ -182,7 +182,7 @@ enum Entry {
     Trimmed,
 }
 
-/// The class as its document has it, in a map.
+/// A model of the class according to its documentation, as a map.
 #[derive(Default)]
 struct Naive {
     epoch: u64,
@@ -280,7 +280,7 @@ fn it_is_its_model(host: &mut dyn Host) {
                 let mut desk = Desk::new(host, class);
                 let mut model = Naive::default();
                 for (method, epoch, pos, data) in &steps {
-                    // Seldom a new epoch: most of what is old stays refused otherwise.
+                    // A new epoch is rare: otherwise most calls would be refused as stale.
                     let epoch = if *method == "seal" {
                         epoch / 2
                     } else {
@@ -301,7 +301,7 @@ fn it_is_its_model(host: &mut dyn Host) {
                 }
                 stored.push(desk.host.state());
             }
-            // What one version wrote the other can go on with.
+            // Each implementation can continue from the state written by the other.
             prop_assert!(stored.iter().all(|state| *state == stored[0]));
             Ok(())
         },

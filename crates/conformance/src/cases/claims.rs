@@ -1,4 +1,4 @@
-//! Watches, locks, copies.
+//! Watches, locks and copies.
 
 use super::always;
 use crate::bench::{WAIT_MAX, pattern};
@@ -47,7 +47,7 @@ pub const CASES: &[Case] = &[
     always("all of an object is read at once", whole),
 ];
 
-/// Begins to watch.
+/// Begins a watch.
 fn begin(bench: &mut Bench<'_>, object: &ObjectId) -> WatchId {
     let begun = Instant::now();
     loop {
@@ -67,7 +67,7 @@ fn begin(bench: &mut Bench<'_>, object: &ObjectId) -> WatchId {
     }
 }
 
-/// The next thing that a watcher hears.
+/// The next event of a watcher.
 fn next(bench: &mut Bench<'_>) -> WatchEvent {
     let begun = Instant::now();
     let mut events = Vec::new();
@@ -118,7 +118,8 @@ fn notify(
     )
 }
 
-/// The replies of those who acknowledged, in order of bytes, and how many missed it.
+/// The replies of the watchers that acknowledged, in order of bytes, and the number of those that
+/// missed it.
 fn told(bench: &mut Bench<'_>, id: nacre_client::OpId) -> (Vec<Vec<u8>>, usize) {
     let done = bench.end(id).expect("told");
     let [SubReply::Notified { acked, missed, .. }] = &done.results[..] else {
@@ -188,7 +189,7 @@ fn missed(bench: &mut Bench<'_>) {
     begin(bench, &other);
     let id = notify(bench, &other, b"again", 20_000);
     loop {
-        // That the first watch is lost may be heard in between.
+        // The loss of the first watch may be reported in between.
         match next(bench) {
             WatchEvent::Notify {
                 watch,
@@ -286,7 +287,7 @@ fn exclusive(bench: &mut Bench<'_>) {
         GUARD
     );
     bench.ok(&object, vec![held("L", 1, true), SubOp::Stat {}], b"");
-    // Another lock is another matter.
+    // Another lock is independent.
     bench.ok(&object, vec![lock("M", 2, false)], b"");
     bench.ok(&object, vec![lock("L", 1, false)], b"");
     assert_eq!(bench.refused(&object, vec![unlock("L", 2)], b""), GUARD);
@@ -332,7 +333,7 @@ fn shared(bench: &mut Bench<'_>) {
     bench.ok(&object, vec![lock("L", 3, false)], b"");
 }
 
-/// A removed attribute has to be looked at first.
+/// A removal of an attribute must read it first.
 fn lock_among_others(bench: &mut Bench<'_>) {
     let object = bench.object("o");
     let (set, remove) = (
@@ -505,7 +506,7 @@ fn copied(bench: &mut Bench<'_>) {
             [("a".into(), "1".into())]
         );
     }
-    // A copy is itself from then on.
+    // A copy is independent of its source afterwards.
     bench.ok(&source, vec![SubOp::Append { length: 1 }], b"x");
     assert!(bench.get(&copy) == Some(data));
 }
@@ -518,7 +519,7 @@ fn whole(bench: &mut Bench<'_>) {
     );
     let data = pattern(2, 70_000);
     bench.put(&object, &data);
-    // More than an OSD of Ceph gives at once.
+    // More than an OSD of Ceph returns at once.
     let entries: Vec<(Bytes, Bytes)> = (0..2500)
         .map(|n| (format!("{n:05}").into(), format!("{n}").into()))
         .collect();

@@ -1,4 +1,4 @@
-//! Several parts in one operation: guards, atomicity, what parts see of each other, versions.
+//! Several parts in one operation: guards, atomicity, visibility between parts, versions.
 
 use super::always;
 use crate::{Bench, Case};
@@ -195,7 +195,7 @@ fn compared_data(bench: &mut Bench<'_>) {
     bench.ok(&object, compare(0, 4), b"ab\0\0");
     bench.ok(&object, compare(2, 1), b"\0");
     bench.ok(&object, compare(4, 0), b"");
-    // Zeroes behind the end are not there.
+    // Zeroes beyond the end have no effect.
     assert_eq!(
         bench.refused(&object, compare(0, 6), b"ab\0\0\0\0"),
         guard(0)
@@ -332,7 +332,7 @@ fn own_writes(bench: &mut Bench<'_>) {
     assert_eq!(keys, [key("new"), key("old")]);
 }
 
-/// Compares what it has just written.
+/// Compares its own write.
 fn compare_own() -> (Vec<SubOp>, &'static [u8]) {
     (
         vec![
@@ -430,7 +430,7 @@ fn version_of_none(bench: &mut Bench<'_>) {
 }
 
 fn one_version(bench: &mut Bench<'_>) {
-    // While another client changes data, an attribute and the map together, nobody sees them
+    // While another client changes data, an attribute and the map together, no reader sees them
     // differ.
     let object = bench.object("o");
     let name = object.clone();

@@ -1,4 +1,4 @@
-//! Bytes of objects.
+//! Data of objects.
 
 use super::always;
 use crate::bench::pattern;
@@ -90,7 +90,7 @@ fn replaced(bench: &mut Bench<'_>) {
     bench.put(&object, b"");
     assert_eq!(bench.get(&object).as_deref(), Some(&b""[..]));
     assert_eq!(bench.stat(&object).expect("there").0, 0);
-    // What was cut off does not come back when the object grows.
+    // Truncated data does not reappear when the object grows.
     bench.ok(&object, vec![SubOp::Truncate { size: 8 }], b"");
     assert_eq!(bench.get(&object), Some(vec![0; 8]));
 }
@@ -281,7 +281,7 @@ fn checksums(bench: &mut Bench<'_>) {
             ref other => panic!("{other:?} is no checksum"),
         }
     };
-    // The value that every table of CRCs gives for these bytes.
+    // The published CRC of these bytes.
     assert_eq!(check(0, 9), (0xe306_9283, 9));
     assert_eq!(check(0, 1000), (0xe306_9283, 9));
     assert_eq!(check(3, 0), (0, 0));

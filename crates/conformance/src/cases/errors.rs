@@ -1,4 +1,4 @@
-//! What makes no sense, and what is not there: said at once, in words, and without effects.
+//! Invalid requests and missing objects: refused at once, with a reason and without effects.
 
 use super::always;
 use crate::bench::WAIT_MAX;
@@ -23,7 +23,7 @@ pub const CASES: &[Case] = &[
 ];
 
 fn no_pool(bench: &mut Bench<'_>) {
-    // There is a map, for this one is answered.
+    // A map is present, since this one is answered.
     let object = bench.object("o");
     bench.put(&object, b"x");
     let operation = Operation {
@@ -154,7 +154,7 @@ fn no_zero_names(bench: &mut Bench<'_>) {
         .refused(&object, vec![SubOp::WriteFull { length: 1 }], b"x")
         .to_string();
     assert!(why.contains("zero_bytes"), "{why}");
-    // Nor does it become another name.
+    // Nor is it changed into another name.
     let cut = bench.object("");
     let cut = ObjectId {
         name: Name::copy(&[bench.prefix().as_bytes(), b"a"].concat()),
@@ -179,7 +179,7 @@ fn given_up(bench: &mut Bench<'_>) {
         }
     }
     assert!(begun.elapsed() < WAIT_MAX);
-    // And the client is as good as before.
+    // The client remains usable.
     let object = bench.object("p");
     bench.put(&object, b"x");
 }

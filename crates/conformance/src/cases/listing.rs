@@ -1,4 +1,4 @@
-//! Which objects there are.
+//! Listing objects.
 
 use super::always;
 use crate::bench::WAIT_MAX;
@@ -18,7 +18,7 @@ pub const CASES: &[Case] = &[
     ),
 ];
 
-/// Every object of the pool whose name begins with the case's, and how often it was listed.
+/// Every object of the pool with the case's prefix, and how often it was listed.
 fn list(
     bench: &mut Bench<'_>,
     limit: u32,

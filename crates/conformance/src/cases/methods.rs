@@ -1,4 +1,4 @@
-//! Methods and scripts that run where the object is.
+//! Methods and scripts that run at the object.
 
 use crate::{Bench, Case};
 use bytes::Bytes;
@@ -49,7 +49,7 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-/// Plain Lua that both interpreters take.
+/// Plain Lua that both interpreters accept.
 const SCRIPT: &str = r#"
 function size(input, output)
   local bytes = objclass.stat()

@@ -1,4 +1,4 @@
-//! The cases, by what they are about.
+//! The cases, by subject.
 
 mod claims;
 mod compound;
@@ -12,7 +12,7 @@ mod order;
 use crate::{Bench, Case};
 use nacre_client::Capabilities;
 
-/// A case that everybody can do.
+/// A case that needs no capability.
 const fn always(name: &'static str, with: fn(&mut Bench<'_>)) -> Case {
     const fn all(_: &Capabilities) -> bool {
         true

@@ -53,7 +53,8 @@ fn in_order_of_all_kinds(bench: &mut Bench<'_>) {
     )];
     for n in 0..120_u8 {
         let (ops, data): (Vec<SubOp>, Vec<u8>) = match n % 4 {
-            // What no engine can do without looking first, between what every engine can.
+            // Operations that every engine must prepare by a read, between operations that need
+            // none.
             0 => (
                 vec![
                     SubOp::Zero {
@@ -186,8 +187,8 @@ fn two_clients(bench: &mut Bench<'_>) {
         b"",
     );
     let target = object.clone();
-    // One guards with the value, the other with the version; both keep one attempt in flight all
-    // the time.
+    // One guards with the value, the other with the version; each keeps one attempt in flight at
+    // all times.
     let by_value = |bench: &mut Bench<'_>| {
         let (value, number) = counter(bench, &target);
         let next = SubOp::SetAttr {
@@ -234,7 +235,7 @@ fn two_clients(bench: &mut Bench<'_>) {
     {
         let mut second = bench.another();
         for _ in 0..60 {
-            // Both have read before either writes.
+            // Both read before either writes.
             let one = by_value(&mut second);
             let two = by_version(&mut second);
             for id in [one, two] {

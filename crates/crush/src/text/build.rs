@@ -1,5 +1,4 @@
-//! Statements → map: resolves names, assigns ids that were left out, and checks what the map
-//! promises.
+//! Statements → map: resolves names, assigns omitted ids, and checks the invariants of the map.
 
 use super::error::{ParseError, Problem};
 use super::lexer::{Word, clip};
@@ -39,8 +38,8 @@ pub(super) fn build(said: Statements<'_>) -> Result<CrushMap, ParseError> {
         }
         map.insert(bucket);
     }
-    // Like the original, we keep the class trees that can be built; only taking one that is missing
-    // is an error. Like it as well, a text without rules gets none: nothing could take them.
+    // Like the original, this keeps the class trees that can be built; only taking a missing one is
+    // an error. Also like the original, a text without rules gets none: nothing could take them.
     let wanted = !said.rules.is_empty() || !old.is_empty();
     let shadows = if wanted {
         map.build_shadows(&old)
@@ -102,7 +101,7 @@ fn types(map: &mut CrushMap, said: &Statements<'_>) -> Result<(), ParseError> {
             return Err(duplicate("type", *name));
         }
     }
-    // Devices need a type; a text may leave it out.
+    // Devices need a type; a text may omit it.
     if !names.contains("osd") {
         map.types.entry(0).or_insert_with(|| "osd".to_owned());
     }
@@ -137,11 +136,11 @@ fn devices(map: &mut CrushMap, said: &Statements<'_>) -> Result<(), ParseError> 
     Ok(())
 }
 
-/// Who is who among the buckets, before any is built.
+/// Names, order and ids of the buckets, before any is built.
 struct Plan<'t> {
     /// Index of the block that defines a name.
     by_name: BTreeMap<&'t str, usize>,
-    /// Block indexes, every bucket after those it contains, otherwise as in the text.
+    /// Block indexes, every bucket after its contents, otherwise in the order of the text.
     order: Vec<usize>,
     /// Id per block.
     ids: Vec<ItemId>,
@@ -167,8 +166,8 @@ impl<'t> Plan<'t> {
     }
 }
 
-/// Children before parents; refuses cycles and depths past [`DEPTH_MAX`]. Its own stack: the
-/// nesting is not ours.
+/// Children before parents; refuses cycles and depths beyond [`DEPTH_MAX`]. It uses an explicit
+/// stack, because the nesting comes from an untrusted text.
 fn order<'t>(
     blocks: &[BucketBlock<'t>],
     by_name: &BTreeMap<&'t str, usize>,
@@ -221,7 +220,7 @@ fn order<'t>(
     Ok(order)
 }
 
-/// The written ids, and the free ones nearest to -1 for buckets without.
+/// The ids given in the text, and the free ones nearest to -1 for buckets without.
 fn ids(blocks: &[BucketBlock<'_>], order: &[usize]) -> Result<Vec<ItemId>, ParseError> {
     let mut taken = BTreeSet::new();
     for block in blocks {

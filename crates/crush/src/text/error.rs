@@ -1,4 +1,4 @@
-//! What can be wrong with a text, and what to write instead.
+//! Errors in a text, with what to write instead.
 
 use crate::map::{DEPTH_MAX, ItemId};
 use crate::shadow::ShadowError;
@@ -9,7 +9,7 @@ use std::fmt;
 pub struct ParseError {
     /// The line, counted from 1.
     pub line: u32,
-    /// What is wrong there.
+    /// The error on that line.
     pub problem: Problem,
 }
 

@@ -9,7 +9,7 @@ pub(super) struct Word<'t> {
     pub line: u32,
 }
 
-/// Reads words one by one, with one word of look-ahead.
+/// Reads words one by one, with a look-ahead of one word.
 pub(super) struct Words<'t> {
     rest: &'t str,
     line: u32,
@@ -69,7 +69,7 @@ impl<'t> Words<'t> {
         self.peeked.flatten()
     }
 
-    /// The next word, whatever it is.
+    /// The next word, without restriction.
     pub fn any(&mut self, wanted: &'static str) -> Result<Word<'t>, ParseError> {
         self.next().ok_or(ParseError {
             line: self.line,
@@ -149,7 +149,7 @@ impl Word<'_> {
     }
 }
 
-/// Whether a word may name a device, bucket, type, class or rule.
+/// Whether a word is a valid name of a device, bucket, type, class or rule.
 pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text
@@ -157,7 +157,7 @@ pub(crate) fn is_name(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
-/// Enough of a word to recognise it in a message.
+/// The beginning of a word, long enough to recognise it in a message.
 pub(super) fn clip(text: &str) -> String {
     text.chars().take(60).collect()
 }

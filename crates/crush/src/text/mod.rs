@@ -4,8 +4,8 @@
 //! ```text
 //!  text ─lexer─▶ words with lines ─parse─▶ statements ─build─▶ CrushMap ─print─▶ text
 //! ```
-//! [`parse`] is total: any input gives a map or a [`ParseError`] with a line. What it allocates is
-//! bounded by the length of the text and by the limits in [`crate::map`].
+//! [`parse`] never panics: any input gives a map or a [`ParseError`] with a line. Its allocations
+//! are bounded by the length of the text and by the limits in [`crate::map`].
 
 mod build;
 mod error;

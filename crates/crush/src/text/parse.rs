@@ -1,5 +1,5 @@
-//! Words → statements. Names are resolved afterwards (`build.rs`), so that items may be used before
-//! they are defined.
+//! Words → statements. Names are resolved later (`build.rs`), so that items may be used before they
+//! are defined.
 
 use super::build::build;
 use super::error::{ParseError, Problem};
@@ -8,7 +8,7 @@ use crate::bucket::Alg;
 use crate::map::{CrushMap, ItemId, Mode, RuleKind, Setting, TRIES_MAX, Tunables};
 use crate::weight::Weight;
 
-/// Everything a text says, in its order, names not yet resolved.
+/// The statements of a text, in order, with unresolved names.
 pub(super) struct Statements<'t> {
     pub tunables: Tunables,
     pub devices: Vec<DeviceLine<'t>>,
@@ -76,7 +76,7 @@ pub(super) struct ArgBlock {
     pub ids: Vec<i32>,
 }
 
-/// Reads a map from its text form. Total: an error for any text that is not one.
+/// Parses a map from its text form. Never panics: invalid text gives an error.
 pub fn parse(text: &str) -> Result<CrushMap, ParseError> {
     let mut words = Words::new(text);
     let mut said = Statements {
@@ -268,7 +268,7 @@ fn rule<'t>(words: &mut Words<'t>, line: u32) -> Result<RuleBlock<'t>, ParseErro
     })
 }
 
-/// One step; `None` for `noop`, which is not kept.
+/// One step; `None` for `noop`, which is dropped.
 fn step<'t>(words: &mut Words<'t>) -> Result<Option<StepLine<'t>>, ParseError> {
     let wanted = "`take`, `choose`, `chooseleaf`, `emit` or a `set_…`";
     let word = words.any(wanted)?;

@@ -1,15 +1,15 @@
-//! Map → text, byte for byte as `crushtool -d` has it, except that weights get more than three
-//! decimals where three would read back as another weight.
+//! Map → text, byte for byte as `crushtool -d` prints it, except that a weight gets more than three
+//! decimals if three would be read back as a different weight.
 
 use crate::bucket::{Alg, Bucket};
 use crate::map::{CrushMap, ItemId, Mode, Rule, RuleKind, Step, Tunables};
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 
-/// The text form of a map; [`super::parse`] gives the same map back.
+/// The text form of a map; [`super::parse`] returns the same map.
 #[must_use]
 pub fn print(map: &CrushMap) -> String {
-    // About what a device, its item line and its share of buckets take.
+    // Approximate size of a device, its item line and its share of buckets.
     let mut text = String::with_capacity(1024 + 80 * map.devices.len());
     write(map, &mut text).expect("writing to a string does not fail");
     text
@@ -46,7 +46,7 @@ fn write(map: &CrushMap, out: &mut String) -> fmt::Result {
     Ok(())
 }
 
-/// Tunables that differ from what silence means.
+/// Tunables that differ from the values of a text that sets none.
 fn tunables(tunables: &Tunables, out: &mut String) -> fmt::Result {
     let silence = Tunables::LEGACY;
     for (name, value, default) in [
@@ -98,7 +98,7 @@ fn tunables(tunables: &Tunables, out: &mut String) -> fmt::Result {
     Ok(())
 }
 
-/// Recursion is bounded by the depth that every map is checked for.
+/// The recursion is bounded by the depth that is checked for every map.
 fn bucket_after_children(
     map: &CrushMap,
     bucket: &Bucket,

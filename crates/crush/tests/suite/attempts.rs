@@ -1,5 +1,5 @@
 //! F55: tries multiply to ten thousand million for one hostile map, and every daemon makes them for
-//! every group.
+//! every PG.
 
 use nacre_crush::{ATTEMPTS_MAX, text};
 
@@ -41,7 +41,7 @@ fn attempts(tunables: &str, settings: &str) -> (u64, bool) {
     (map.attempts_max(0), map.check_attempts().is_ok())
 }
 
-// Went red when `check_attempts` looked at whole descents alone.
+// Fails when `check_attempts` counts whole descents only.
 #[test]
 fn a_map_that_tries_for_ever_is_refused() {
     assert_eq!(

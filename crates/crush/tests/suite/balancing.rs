@@ -1,5 +1,4 @@
-//! CEPH-E8: every device within 3 % of its share at 100 groups per device, without breaking the
-//! rule.
+//! CEPH-E8: every device within 3 % of its share at 100 PGs per device, without violating the rule.
 
 use crate::shapes::{flat, pool, tree};
 use nacre_crush::balance::{BalanceLimits, balance};
@@ -9,7 +8,8 @@ use nacre_crush::{CrushMap, Reweights, Scratch, Weight};
 use nacre_types::OsdId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Balances, applies, counts again from scratch, and checks shares and separation by `domain_of`.
+/// Balances, applies the result, counts again from scratch, and checks shares and separation by
+/// `domain_of`.
 fn check(
     name: &str,
     map: &CrushMap,
@@ -57,13 +57,13 @@ fn check(
     for id in devices {
         let share = f64::from(pool.pg_num) * pool.size as f64 * weight(id) / total;
         let off = (counts.get(&id).copied().unwrap_or(0.0) - share).abs();
-        // A small device cannot come closer than to a whole group.
+        // A small device cannot come closer than a whole PG.
         assert!(
             off <= (share * 0.03).max(1.0),
             "{name}: osd.{id} is {off:.1} groups off its share of {share:.1}"
         );
     }
-    // Nothing is left to do, and saying so must not change anything.
+    // A second run finds nothing to do and changes nothing.
     let again = balance(
         map,
         &[*pool],

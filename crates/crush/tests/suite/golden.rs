@@ -1,7 +1,7 @@
-//! Ceph 16.2.15's answers (`golden/`): maps, mappings, whole placements, object hashes.
+//! Answers of Ceph 16.2.15 (`golden/`): maps, mappings, whole placements, object hashes.
 //!
-//! Every file of the folder is read by exactly one of these tests, according to its ending, and
-//! every one says in its own head what it holds. Nothing here knows a file's name.
+//! Every file of the directory is read by exactly one of these tests, according to its extension,
+//! and the head of every file describes its contents. No test names a file.
 
 use nacre_crush::map::{CrushMap, RuleKind};
 use nacre_crush::place::{PoolPlacement, place};
@@ -11,7 +11,7 @@ use nacre_types::{OsdId, PgId, PoolId};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How many files of each kind there are at least: an empty folder must not pass.
+/// Minimum number of files of each kind: an empty directory must not pass.
 const LEAST: [(&str, usize); 4] = [("crush", 22), ("map", 107), ("pgs", 4), ("tsv", 1)];
 
 fn files(ending: &str) -> Vec<PathBuf> {
@@ -46,7 +46,7 @@ fn read(file: &Path) -> String {
     fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// The map that a vector file belongs to: the part of its name before the first dot.
+/// The map of a vector file: the part of its name before the first dot.
 fn map_of(file: &Path) -> CrushMap {
     let name = file
         .file_name()
@@ -59,7 +59,7 @@ fn map_of(file: &Path) -> CrushMap {
     text::parse(&read(&map)).unwrap_or_else(|error| panic!("{}: {error}", map.display()))
 }
 
-/// What a header line says after a word.
+/// The value after a word in a header line.
 fn after<'t>(header: &'t str, word: &str) -> &'t str {
     let mut words = header.split_whitespace();
     words
@@ -225,7 +225,7 @@ fn whole_placements_are_those_of_osdmaptool() {
             reweights.set(OsdId(number(after(command, "--mark-out"))), Weight::ZERO);
         }
         let rows: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-        // A file may stop short of the pool's last group.
+        // A file may end before the pool's last PG.
         assert!(
             !rows.is_empty() && rows.len() as u32 <= pool.pg_num,
             "{}",

@@ -1,9 +1,9 @@
-//! Texts that are not maps: errors with a line, never a panic, never memory out of proportion.
+//! Texts that are not maps: errors with a line, never a panic, never disproportionate memory.
 
 use nacre_crush::{Reweights, Scratch, text};
 use std::fs;
 
-/// Enough of a map for one more line to matter.
+/// Enough of a map for one more line to be read.
 const HEAD: &str = "device 0 osd.0\ndevice 1 osd.1\ntype 0 osd\ntype 1 host\ntype 2 root\n";
 
 #[test]
@@ -127,7 +127,7 @@ fn each_mistake_is_named_with_its_line() {
     assert!(error.to_string().contains("more than 65535"), "{error}");
 }
 
-/// A small generator of our own: mutations need no more.
+/// A small generator, sufficient for mutations.
 struct Dice(u64);
 impl Dice {
     fn below(&mut self, end: usize) -> usize {
@@ -139,8 +139,8 @@ impl Dice {
     }
 }
 
-/// Maps with one to eight mutations each: whatever still parses must print, read back, check and
-/// map.
+/// Maps with one to eight mutations each: every one that still parses must print, parse again,
+/// check and map.
 #[test]
 fn mutated_maps_never_panic() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");

@@ -1,5 +1,5 @@
-//! Tests of placement from the outside: other software's answers, properties over random maps,
-//! hostile texts.
+//! Tests of placement from outside: results of other software, properties over random maps, hostile
+//! texts.
 
 mod attempts;
 mod balancing;

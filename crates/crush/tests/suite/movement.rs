@@ -1,4 +1,4 @@
-//! CEPH-42, CEPH-43: what moves when the cluster changes.
+//! CEPH-42, CEPH-43: data movement when the cluster changes.
 
 use crate::shapes::flat;
 use nacre_crush::{CrushMap, ItemId, Reweights, Scratch, Weight};
@@ -67,7 +67,7 @@ fn a_reweight_off_loads_that_fraction_of_a_device() {
             (fraction - kept).abs() < 0.05,
             "{kept} should stay, {fraction} does"
         );
-        // Only what was there moves.
+        // Only replicas on the reweighted device move.
         let others: f64 = moved(&full, &now) * f64::from(3 * INPUTS) - (on(&full) - on(&now));
         assert!(
             others.abs() <= 0.05 * on(&full),
@@ -76,9 +76,9 @@ fn a_reweight_off_loads_that_fraction_of_a_device() {
     }
 }
 
-/// CEPH-54: each group that a lost device held copies itself from one of many to one of many. With
-/// a hundred groups a device, what the busiest one is given, and so the time until all is there,
-/// falls as there are more.
+/// CEPH-54: each PG of a lost device is copied from one of many devices to one of many. With a
+/// hundred PGs per device, the load of the busiest device, and thus the recovery time, falls as the
+/// number of devices grows.
 #[test]
 fn what_a_lost_device_had_is_spread_over_more_the_more_there_are() {
     let figures: Vec<[usize; 3]> = [10, 30, 100, 1_000]

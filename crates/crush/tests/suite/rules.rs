@@ -1,4 +1,4 @@
-//! CEPH-41: mappings keep what rules promise, over random maps.
+//! CEPH-41: mappings satisfy their rules, over random maps.
 
 use nacre_crush::{CrushMap, ItemId, Reweights, Scratch, Weight, text};
 use nacre_types::OsdId;
@@ -26,7 +26,7 @@ fn build(sketch: &Sketch, racks: u32) -> (CrushMap, Reweights) {
     }
     for (name, class) in [("any", None), ("fast", Some("ssd")), ("slow", Some("hdd"))] {
         for domain in ["osd", "host", "rack"] {
-            // A class that no device has cannot be asked for.
+            // A class that no device has cannot be requested.
             let _ =
                 map.create_replicated_rule(&format!("{name}-{domain}"), "default", domain, class);
             let _ =
@@ -60,7 +60,8 @@ proptest! {
                 let mut domains = BTreeSet::new();
                 for id in &found {
                     let (host, _, fast, reweight) = sketch[id.0 as usize];
-                    // A shard rule over devices repeats Ceph in naming an out device when its tries run out.
+                    // A shard rule over devices, like Ceph's, names an out device when its tries
+                    // are used up.
                     if rule.name != "any-osd-ec" && rule.name != "fast-osd-ec" && rule.name != "slow-osd-ec" {
                         prop_assert!(reweight > 0, "{} is out", id);
                     }

@@ -5,8 +5,8 @@ use nacre_crush::place::PoolPlacement;
 use nacre_crush::{CrushMap, Weight, text};
 use nacre_types::{OsdId, PoolId};
 
-/// Racks of hosts of devices, with rule 0 `rep` and rule 1 `ec` over `domain`. Written as text:
-/// faster than by edits.
+/// Racks of hosts of devices, with rule 0 `rep` and rule 1 `ec` over `domain`. Written as text,
+/// which is faster than edits.
 pub fn tree(
     racks: u32,
     hosts: u32,
@@ -63,7 +63,7 @@ pub fn flat(count: u32) -> CrushMap {
     map
 }
 
-/// A replicated pool of three copies by rule 0.
+/// A replicated pool of three replicas by rule 0.
 pub fn pool(pg_num: u32) -> PoolPlacement {
     PoolPlacement {
         pool: PoolId(1),

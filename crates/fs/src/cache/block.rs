@@ -1,14 +1,13 @@
-//! A block of a file's data: segments, each with its state and its bytes.
+//! A block of a file's data: segments with their states and bytes.
 //!
 //! ```text
 //!  0                                                  BLOCK
 //!  │   Clean   │ Dirty │ Writing(7) │   unknown  │ Dirty │
 //! ```
 //! A segment's bytes are a slice of a buffer. A write goes into the buffer of the dirty segment
-//! that it begins in or follows, in place while nothing else refers to that buffer: a file that is
-//! written to in small parts has one segment per block, whose buffer grows to twice its size each
-//! time. Where there is none it gets its own segment; it never goes into bytes that are being
-//! written.
+//! that it begins in or follows, in place if nothing else refers to that buffer: a file that is
+//! written in small parts has one segment per block, whose buffer doubles as it grows. Otherwise
+//! the write gets its own segment. It never goes into bytes that are being written.
 //!
 //! Invariants ([`Block::check`]): segments are ordered and disjoint, none is empty or ends beyond
 //! the block, and each has at least a [`HELD_MAX`]th of the buffer that it keeps alive.
@@ -18,17 +17,17 @@ use super::slice::Slice;
 use bytes::{Bytes, BytesMut};
 use std::ops::Range;
 
-/// What a segment costs beside its bytes, roughly: itself, what counts the references to its
-/// buffer, and its share of the block.
+/// Approximate overhead of a segment: the segment itself, its buffer's reference count, and its
+/// share of the block.
 pub(super) const SEGMENT_COST: usize = 128;
-/// Above this, segments of a block that belong together are copied together.
+/// Above this number, adjacent segments of equal state in a block are merged by copying.
 const SEGMENTS_MAX: usize = 8;
-/// A segment may keep alive so many times its own bytes.
+/// A segment may keep alive a buffer of this many times its own size.
 const HELD_MAX: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// As in objects.
+    /// The same as in objects.
     Clean,
     /// To be written: waits for [`Block::take`].
     Dirty,
@@ -38,10 +37,10 @@ enum State {
 
 #[derive(Clone, Debug)]
 struct Segment {
-    /// From where in the block.
+    /// Offset in the block.
     at: usize,
     data: Slice,
-    /// Bytes of the buffer that `data` is a slice of, as far as that is known.
+    /// Size of the buffer that `data` is a slice of, as far as known.
     held: usize,
     state: State,
 }
@@ -50,7 +49,7 @@ impl Segment {
     fn end(&self) -> usize {
         self.at + self.data.len()
     }
-    /// A slice of a segment. A small one does not keep its buffer.
+    /// A slice of a segment. A small one does not keep the buffer alive.
     fn part(&self, range: Range<usize>) -> Option<Self> {
         if range.is_empty() {
             return None;
@@ -73,7 +72,7 @@ impl Segment {
             ..self
         }
     }
-    /// Writes into a segment, or behind it.
+    /// Writes into a segment, or directly after it.
     fn write(&mut self, at: usize, data: &[u8]) {
         let at = at - self.at;
         let mut buffer = std::mem::take(&mut self.data)
@@ -97,15 +96,14 @@ impl Segment {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Block {
     segments: Vec<Segment>,
-    /// Number of the event that used it last.
+    /// Number of the event that last used it.
     pub used: u64,
-    /// Number of the event by which some of it last became clean after it had been written; 0:
-    /// never.
+    /// Number of the event by which some of it last became clean after a write; 0: never.
     pub written: u64,
 }
 
 impl Block {
-    /// What is known of a range, and from where in the block.
+    /// The cached parts of a range, with their offsets in the block.
     pub fn read(&self, range: Range<usize>) -> impl Iterator<Item = (usize, Slice)> {
         self.segments[self.overlapping(&range)]
             .iter()
@@ -114,7 +112,7 @@ impl Block {
                 (from, segment.data.slice(from - segment.at..to - segment.at))
             })
     }
-    /// Clean data where nothing is known.
+    /// Adds clean data where nothing is cached.
     pub fn fill(&mut self, at: usize, data: &Slice) {
         let whole = Segment {
             at,
@@ -138,7 +136,7 @@ impl Block {
         }
         self.join();
     }
-    /// New data of the whole block.
+    /// Replaces the whole block with new data.
     pub fn replace(&mut self, data: Slice) {
         self.segments.clear();
         self.segments.push(Segment {
@@ -148,7 +146,7 @@ impl Block {
             state: State::Dirty,
         });
     }
-    /// New data.
+    /// Writes new data.
     pub fn write(&mut self, at: usize, data: &[u8]) {
         let end = at + data.len();
         let near = self.segments.partition_point(|segment| segment.end() < at);
@@ -179,7 +177,7 @@ impl Block {
         }
         self.join();
     }
-    /// Dirty data within a range is being written, if `run` says by which run.
+    /// Takes dirty data within a range; it is being written if `run` names the run.
     pub fn take(
         &mut self,
         range: Range<usize>,
@@ -197,7 +195,7 @@ impl Block {
             }
         }
     }
-    /// A run has ended: clean since the event of this number, or not known any more.
+    /// Ends a run: its data is clean since this event, or dropped.
     pub fn end_run(&mut self, run: RunId, clean: Option<u64>) {
         let is_it = |segment: &Segment| segment.state == State::Writing(run);
         match clean {
@@ -211,7 +209,7 @@ impl Block {
             None => self.segments.retain(|segment| !is_it(segment)),
         }
     }
-    /// Nothing of a range is known any more.
+    /// Drops a range.
     pub fn carve(&mut self, range: Range<usize>) {
         let overlapping = self.overlapping(&range);
         if overlapping.is_empty() {
@@ -228,7 +226,7 @@ impl Block {
         self.segments
             .splice(overlapping, parts.into_iter().flatten());
     }
-    /// Nothing clean of a range is known any more.
+    /// Drops the clean data of a range.
     pub fn drop_clean(&mut self, range: Range<usize>) {
         let clean = self.segments[self.overlapping(&range)]
             .iter()
@@ -241,7 +239,7 @@ impl Block {
         }
     }
 
-    /// Indexes of the segments that have some of a range.
+    /// Indexes of the segments that overlap a range.
     fn overlapping(&self, range: &Range<usize>) -> Range<usize> {
         let from = self
             .segments
@@ -253,7 +251,7 @@ impl Block {
             from..from + count
         }
     }
-    /// No dirty segment has bytes on both sides.
+    /// Splits a dirty segment that has bytes on both sides.
     fn split(&mut self, at: usize) {
         let index = self.segments.partition_point(|segment| segment.end() <= at);
         if let Some(segment) = self
@@ -269,7 +267,7 @@ impl Block {
                 .splice(index..=index, parts.into_iter().flatten());
         }
     }
-    /// Makes one of adjacent segments of the same state, if there are many.
+    /// Merges adjacent segments of equal state, if there are many.
     fn join(&mut self) {
         if self.segments.len() <= SEGMENTS_MAX {
             return;
@@ -295,7 +293,7 @@ impl Block {
         }
         sums
     }
-    /// What is being written, by which run.
+    /// The data being written, by run.
     #[cfg(test)]
     pub fn writing(&self) -> impl Iterator<Item = (RunId, Range<usize>)> {
         self.segments
@@ -309,7 +307,7 @@ impl Block {
     pub fn segments(&self) -> usize {
         self.segments.len()
     }
-    /// The module head's invariants.
+    /// Checks the module head's invariants.
     #[cfg(test)]
     pub fn check<const BLOCK: usize>(&self) {
         assert!(
@@ -325,22 +323,22 @@ impl Block {
     }
 }
 
-/// Bytes of a block, of a file, or of all.
+/// Sizes of a block, of a file, or of the whole cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
-    /// Known bytes, with what it costs to keep them.
+    /// Cached bytes, with the overhead.
     pub kept: usize,
-    /// Dirty and not being written.
+    /// Dirty bytes that are not being written.
     pub dirty: u64,
     pub writing: u64,
 }
 
 impl Sums {
-    /// Whether this block has something, and all of it clean.
+    /// Whether this block is not empty and entirely clean.
     pub const fn may_be_evicted(&self) -> bool {
         self.kept > 0 && self.dirty == 0 && self.writing == 0
     }
-    /// A part of what this is the sum of has changed.
+    /// Updates the sum after a part of it has changed.
     pub const fn change(&mut self, before: &Self, after: &Self) {
         self.kept = self.kept - before.kept + after.kept;
         self.dirty = self.dirty - before.dirty + after.dirty;

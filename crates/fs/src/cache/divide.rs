@@ -1,11 +1,10 @@
-//! How ranges of a file, and data in parts, are divided into blocks.
+//! Divides ranges of a file, and data in parts, into blocks.
 
 use super::slice::Slice;
 use bytes::Bytes;
 use std::ops::{Range, RangeInclusive};
 
-/// How a range is divided into blocks: which, from where in the block, and which bytes of the
-/// range.
+/// Divides a range into blocks: each block's index, the offset in it, and the bytes of the range.
 pub(super) fn blocks<const BLOCK: usize>(
     offset: u64,
     length: usize,
@@ -22,19 +21,19 @@ pub(super) fn blocks<const BLOCK: usize>(
     })
 }
 
-/// What of a range that is not empty lies in a block.
+/// The part of a non-empty range that is in a block.
 pub(super) fn within<const BLOCK: usize>(index: u64, range: &Range<u64>) -> Range<usize> {
     let base = index * BLOCK as u64;
     let inside = |at: u64| at.saturating_sub(base).min(BLOCK as u64) as usize;
     inside(range.start)..inside(range.end)
 }
 
-/// Indexes of the blocks in which a range lies that is not empty.
+/// Indexes of the blocks of a non-empty range.
 pub(super) fn indexes<const BLOCK: usize>(range: &Range<u64>) -> RangeInclusive<u64> {
     range.start / BLOCK as u64..=(range.end - 1) / BLOCK as u64
 }
 
-/// Parts that are taken one after the other, divided in another way.
+/// Parts taken one after another, with other boundaries.
 pub(super) struct Rope<'a> {
     parts: std::slice::Iter<'a, Bytes>,
     part: Slice,
@@ -47,7 +46,7 @@ impl<'a> Rope<'a> {
             part: Slice::default(),
         }
     }
-    /// The next `length` bytes: copied, unless they may keep alive what they are a slice of.
+    /// The next `length` bytes: copied, unless they may keep their buffer alive.
     pub fn take(&mut self, length: usize, slice: bool) -> Slice {
         let mut copy = Vec::new();
         loop {

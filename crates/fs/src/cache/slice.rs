@@ -1,13 +1,13 @@
-//! A part of a buffer that knows the buffer, so that parts which follow each other become one.
+//! A slice that knows its buffer, so that consecutive slices can be joined.
 //!
 //! ```text
 //!  whole   │ block │ block │ block │ …      an object, as it was received
 //!            └─ join ──┘                    a read of two blocks is one piece of it
 //! ```
-//! Data is kept in small blocks and read in large pieces: what came in one piece is given in one
-//! piece, without being copied.
+//! Data is cached in small blocks and read in large pieces: data that arrived in one piece is
+//! returned in one piece, without copying.
 //!
-//! Invariant: a slice is never longer than, nor beyond, its buffer, and keeps nothing else alive.
+//! Invariant: a slice lies within its buffer, and keeps nothing else alive.
 
 use bytes::{Buf as _, Bytes};
 use std::ops::Range;
@@ -37,7 +37,7 @@ impl Slice {
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
-    /// The bytes alone. What this was the last reference to can be changed in place.
+    /// The bytes alone. If this was the last reference, they can be changed in place.
     pub fn into_bytes(mut self) -> Bytes {
         self.whole.truncate(self.from + self.len);
         self.whole.advance(self.from);
@@ -46,7 +46,7 @@ impl Slice {
     pub fn bytes(&self) -> &[u8] {
         &self.whole[self.from..self.from + self.len]
     }
-    /// A part of it.
+    /// A part of the slice.
     pub fn slice(&self, range: Range<usize>) -> Self {
         assert!(
             range.start <= range.end && range.end <= self.len,
@@ -59,16 +59,16 @@ impl Slice {
             len: range.len(),
         }
     }
-    /// Takes its first bytes off.
+    /// Splits off the first bytes.
     pub fn split_to(&mut self, len: usize) -> Self {
         let first = self.slice(0..len);
         self.from += len;
         self.len -= len;
         first
     }
-    /// Becomes both, if `next` follows in the same buffer; whether it does.
+    /// Joins `next` if it follows in the same buffer; returns whether it does.
     pub fn join(&mut self, next: &Self) -> bool {
-        // Both are alive: what lies at the same place is the same buffer.
+        // Both are alive: equal addresses mean the same buffer.
         let place = |slice: &Self| (slice.whole.as_ptr(), slice.whole.len());
         let follows = place(self) == place(next) && self.from + self.len == next.from;
         if follows {
@@ -106,7 +106,7 @@ mod tests {
         let mut one = all.slice(0..3);
         let other = Slice::from(Bytes::copy_from_slice(&whole));
         assert!(!one.join(&other.slice(3..6)), "the same bytes elsewhere");
-        // Two halves of one allocation, each of which is a buffer by itself.
+        // Two halves of one allocation, each a buffer of its own.
         let mut half = Slice::from(whole.slice(0..3));
         assert!(!half.join(&Slice::from(whole.slice(3..6))));
     }

@@ -1,8 +1,8 @@
-//! Dirty data on its way to objects.
+//! Dirty data being written to objects.
 //!
 //! ```text
-//!  take_dirty ─▶ run in flight ─┬─ written ─▶ clean     ┐ where it was not written over, truncated
-//!                               └─ failed ──▶ forgotten ┘ or forgotten since
+//!  take_dirty ─▶ run in flight ─┬─ written ─▶ clean   ┐ where it was not overwritten, truncated
+//!                               └─ failed ──▶ dropped ┘ or dropped since
 //! ```
 
 use super::slice::Slice;
@@ -15,8 +15,8 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RunId(pub(super) u64);
 
-/// Adjacent bytes that are to be written to objects. Each run has to be ended, by
-/// [`Cache::written`] or [`Cache::failed`].
+/// Adjacent bytes to write to objects. Each run has to be ended by [`Cache::written`] or
+/// [`Cache::failed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub id: RunId,
@@ -29,16 +29,16 @@ pub(crate) struct Run {
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
     pub range: Range<u64>,
-    /// Some of it was truncated or forgotten. Objects may still get it, so what is read of that
-    /// range meanwhile may be older.
+    /// Some of it was truncated or dropped. Objects may still get it, so reads of that range may
+    /// return outdated data meanwhile.
     pub cut: bool,
 }
 
 impl<const BLOCK: usize> Cache<BLOCK> {
-    /// Takes dirty data of a file to write it, in order of offset: no more than `bytes_max`, but at
-    /// least one segment (a block at most) if there is one. Until their run ends these bytes are
-    /// known and not evicted. Those that were written over are dirty again, and not taken before
-    /// that run has ended: with dirty data and no run, the caller waits for one.
+    /// Takes dirty data of a file for writing, in order of offset: at most `bytes_max`, but at
+    /// least one segment (at most a block) if there is one. Until their run ends, these bytes are
+    /// cached and not evicted. Overwritten bytes are dirty again, and are not taken before that run
+    /// has ended: if there is dirty data and no run is returned, the caller waits for one.
     pub fn take_dirty(&mut self, ino: Ino, range: Range<u64>, bytes_max: usize) -> Vec<Run> {
         let mut runs = Vec::<Run>::new();
         let Some(file) = self.files.get(&ino).filter(|_| !range.is_empty()) else {
@@ -112,11 +112,11 @@ impl<const BLOCK: usize> Cache<BLOCK> {
         self.settle(ino);
         runs
     }
-    /// A run is in objects: clean, where it was not written over.
+    /// A run is in objects: its data is clean, where it was not overwritten.
     pub fn written(&mut self, ino: Ino, run: RunId) {
         self.end_run(ino, run, self.bytes_max > 0);
     }
-    /// A run could not be written: forgotten, where it was not written over.
+    /// A run could not be written: its data is dropped, where it was not overwritten.
     pub fn failed(&mut self, ino: Ino, run: RunId) {
         self.end_run(ino, run, false);
     }

@@ -1,18 +1,18 @@
-//! Calls that more than one rank has to answer. Callers are given one answer, as if there were one
-//! rank.
+//! Calls that more than one rank has to answer. Callers get one answer, as if there were one rank.
 //!
 //! ```text
 //!  Lookup ─▶ Elsewhere ─▶ Stat at the inode's rank ─▶ Node
 //!  Make   ─▶ Elsewhere ─▶ Open there, or Stat ─────▶ Node
-//!                           └ it is gone: again from the beginning, some times
+//!                           └ it is gone: again from the beginning, a few times
 //!  List   ─▶ ListedPartly ─▶ Stat of each of the others, all at once
 //!                              └─▶ Listed, in order, without those that are gone
 //!  StatFs, Flush ─▶ each rank ─▶ sums, or done
 //! ```
-//! A name that is known to stand for another rank's inode leads there without a request to its
+//! A name that is known to refer to another rank's inode is followed without a request to its
 //! directory's rank.
 //!
-//! Invariant: what led somewhere is as old as the call, or is kept under a share whose lease lasts.
+//! Invariant: a reference is followed only if it was read during the call, or is cached under a
+//! share with a valid lease.
 
 #[cfg(test)]
 #[path = "across_test.rs"]
@@ -23,19 +23,19 @@ use crate::names::last_listed;
 use nacre_wire::fs::name_hash;
 use nacre_wire::msg::fs::{FsElsewhere, FsListed};
 
-/// A call is led elsewhere so often at most.
+/// Most references that a call follows.
 const TRIES: u8 = 4;
 
-/// A request of a call that was led elsewhere.
+/// A request of a call that was referred to another rank.
 #[derive(Debug)]
 pub(super) enum Led {
-    /// To the rank that it was led to: what was asked, and how often it has been.
+    /// At the rank it was referred to: the request, and the number of attempts.
     There(FsCall, u8),
-    /// The call itself, again: how often it has been.
+    /// The call itself, repeated: the number of attempts.
     Again(u8),
 }
 
-/// What a call that waits for several answers has so far.
+/// The answers so far of a call that waits for several.
 #[derive(Debug)]
 pub(super) struct Parts {
     left: usize,
@@ -61,7 +61,7 @@ struct Page {
 }
 
 impl Page {
-    /// The hash of its last name; those that are gone count.
+    /// The hash of its last name, including names that are gone.
     fn last(&self) -> u64 {
         last_listed(&self.entries, &self.elsewhere).unwrap_or(0)
     }
@@ -72,7 +72,7 @@ const fn is_gone(errno: u16) -> bool {
 }
 
 impl Fs {
-    /// Begins a call that is not for one rank alone, as far as is known; whether it is one.
+    /// Begins a call that is not for one rank alone, as far as is known; returns whether it is one.
     pub(super) fn goes_elsewhere(
         &mut self,
         call: CallId,
@@ -121,8 +121,8 @@ impl Fs {
 
     // ── one inode elsewhere ─────────────────────────────────────────────────────────────
 
-    /// An answer may lead to another rank, or be that of one that was led to: what is left of it to
-    /// be done here.
+    /// An answer may refer to another rank, or come from one after such a reference: returns what
+    /// remains to be done here.
     pub(super) fn on_led(
         &mut self,
         number: u64,
@@ -179,7 +179,7 @@ impl Fs {
     fn has_rank(&self, rank: Rank) -> bool {
         self.seek.ranks().is_some_and(|ranks| rank.0 < ranks.max(1))
     }
-    /// What was asked for is an inode of another rank.
+    /// The requested inode belongs to another rank.
     fn lead(
         &mut self,
         asked: &FsCall,
@@ -189,7 +189,7 @@ impl Fs {
         out: &mut Vec<Output>,
     ) {
         if !self.has_rank(rank_of(ino)) {
-            // It may have been given more since.
+            // The file system may have got more ranks since.
             self.seek.look_again(self.now);
             return self.lead_again(asked.clone(), purpose, TRIES, out);
         }
@@ -203,7 +203,7 @@ impl Fs {
             .insert(self.sessions.next(), Led::There(asked.clone(), tries));
         self.request(there, purpose, out);
     }
-    /// What a call was led to is gone: what its name stands for now is asked for.
+    /// The inode referred to is gone: looks the name up again.
     fn lead_again(&mut self, asked: FsCall, purpose: Purpose, tries: u8, out: &mut Vec<Output>) {
         for (dir, name) in asked.names() {
             self.names.forget_name(dir, name);
@@ -218,7 +218,7 @@ impl Fs {
 
     // ── several answers ─────────────────────────────────────────────────────────────────
 
-    /// A directory's rank has listed it, but for what others have.
+    /// A directory's rank has listed it, except for other ranks' inodes.
     fn page(&mut self, call: CallId, page: Page, out: &mut Vec<Output>) {
         let others: Vec<Ino> = page.elsewhere.iter().map(|other| other.ino).collect();
         let parts = Parts {
@@ -301,7 +301,7 @@ impl Fs {
             return self.end(call, Err(errno));
         }
         let mut answer = match of {
-            // All of it is gone; what comes behind it may be there.
+            // All of it is gone; there may be more after it.
             Of::Page(page)
                 if page.entries.is_empty() && !page.end && !page.elsewhere.is_empty() =>
             {
@@ -323,7 +323,7 @@ impl Fs {
             Of::Room { bytes, files } => FsAnswer::Room { bytes, files },
             Of::Flush => FsAnswer::Done {},
         };
-        // Files may have been written since the first of them was answered.
+        // Files may have been written since the first answer.
         self.show(&mut answer);
         self.end(call, Ok(Given::Answer(answer)));
     }

@@ -1,11 +1,11 @@
-//! Calls that two ranks answer, with servers that say what each test wants.
+//! Calls that two ranks answer; each test plays the servers.
 
 use super::super::testing::{Client, LAYOUT, make_open, reply_to};
 use super::*;
 use nacre_wire::fs::{FileKind, Head, Inode};
 use nacre_wire::msg::fs::{FsForget, FsGrant, FsPlace, FsReply, FsStale};
 
-/// Rank 1's: a file that has a name in the root, which rank 0 has.
+/// Rank 1's: a file with a name in the root, which rank 0 has.
 const FILE: Ino = Ino(1 << 48 | 1 << 20);
 const LINKS: Ino = Ino::links(Rank(1));
 
@@ -30,7 +30,7 @@ fn led_to(ino: Ino) -> FsAnswer {
         kind: FileKind::File {},
     }
 }
-/// An answer that may be kept, under a share of this directory.
+/// An answer that may be cached under a share of this directory.
 fn kept(number: u64, share: Ino, answer: FsAnswer) -> FsReply {
     FsReply {
         keep: true,
@@ -54,8 +54,8 @@ fn asked(client: &Client, rank: u16) -> (u64, FsCall) {
     };
     (request.number, request.call.clone())
 }
-/// A client of two ranks that asks the first one, is led to the second one, and has a session with
-/// that.
+/// A client of two ranks that asks the first one, is referred to the second one, and has a session
+/// with that.
 fn led(call: FsCall) -> (Client, CallId) {
     let mut client = Client::with_ranks(2, 100);
     let (call, number) = client.ask(Ask::Names(call));
@@ -69,8 +69,8 @@ fn led(call: FsCall) -> (Client, CallId) {
     (client, call)
 }
 
-/// A name stands for what another rank has. Its caller does not see that; the next one is answered
-/// from memory, and what only that other rank has changed only that one is asked for.
+/// A name refers to another rank's inode. Its caller does not see that; the next call is answered
+/// from memory, and after a change at the other rank only that rank is asked.
 #[test]
 fn a_name_leads_to_another_rank() {
     let (mut client, call) = led(lookup("x"));
@@ -109,8 +109,7 @@ fn a_name_leads_to_another_rank() {
     assert_eq!(client.ended(), [(call, shown)]);
 }
 
-/// The name was given to something else between two answers: it is looked up again, and not for
-/// ever.
+/// The name was reassigned between two answers: it is looked up again, but not for ever.
 #[test]
 fn what_is_gone_where_a_name_leads_is_looked_up_again() {
     let (mut client, call) = led(lookup("x"));
@@ -135,7 +134,7 @@ fn what_is_gone_where_a_name_leads_is_looked_up_again() {
     let is_ahead = |purpose: &Purpose| matches!(purpose, Purpose::Ahead(_));
     assert!(client.fs.led.is_empty() && client.fs.purposes.values().all(is_ahead));
 
-    // The second time it stands for nothing.
+    // The second time it does not exist.
     let (mut client, call) = led(lookup("x"));
     let (number, _) = asked(&client, 1);
     client.forget_said();
@@ -154,8 +153,8 @@ fn what_is_gone_where_a_name_leads_is_looked_up_again() {
     assert_eq!(client.ended(), [(call, Err(ENOENT))]);
 }
 
-/// A file is opened by its name, which leads to another rank: it is open as any other, of that
-/// rank.
+/// A file is opened by its name, which refers to another rank: it is open like any other file of
+/// that rank.
 #[test]
 fn a_file_that_is_opened_elsewhere_is_open() {
     for write in [false, true] {
@@ -205,7 +204,7 @@ fn a_file_that_is_opened_elsewhere_is_open() {
     }
 }
 
-/// The file goes before it is opened: a new one is made then.
+/// The file is removed before it is opened: a new one is created then.
 #[test]
 fn a_file_that_is_gone_before_it_is_opened_is_made() {
     let (mut client, call) = led(make(true));
@@ -246,8 +245,8 @@ const LIST: FsCall = FsCall::List {
     bytes_max: 1000,
 };
 
-/// Some of a directory another rank has: its caller is given one listing, in order, without what is
-/// gone meanwhile.
+/// Another rank has some inodes of a directory: its caller gets one listing, in order, without
+/// those removed meanwhile.
 #[test]
 fn a_listing_in_parts_is_put_together_in_order() {
     let mut client = Client::with_ranks(2, 100);
@@ -302,7 +301,7 @@ fn a_listing_in_parts_is_put_together_in_order() {
     );
     assert!(client.fs.at_once(now, Ask::Names(lookup("y"))).is_err());
 
-    // What is known of the others is not asked for.
+    // What is known of the others is not requested.
     let (_, number) = client.ask(Ask::Names(LIST));
     let partly = FsAnswer::ListedPartly {
         entries: vec![],
@@ -313,7 +312,7 @@ fn a_listing_in_parts_is_put_together_in_order() {
     assert_eq!((client.asks(1), client.ended().len()), (vec![], 1));
 }
 
-/// All of a page is gone: an empty one would say that there is nothing behind it.
+/// All inodes of a page are gone: an empty page would mean that nothing follows.
 #[test]
 fn a_page_of_which_nothing_is_left_is_passed_over() {
     let mut client = Client::with_ranks(2, 0);
@@ -348,8 +347,7 @@ fn a_page_of_which_nothing_is_left_is_passed_over() {
     assert_eq!(client.ended(), [(call, Ok(Given::Answer(last)))]);
 }
 
-/// How full a file system is all ranks know together; all of them write what is in memory, or one
-/// says why not.
+/// Usage is the sum over all ranks; a flush goes to all of them, or one reports why not.
 #[test]
 fn all_ranks_are_asked_for_what_is_of_all() {
     let mut client = Client::with_ranks(3, 0);
@@ -394,7 +392,7 @@ fn all_ranks_are_asked_for_what_is_of_all() {
     assert_eq!(client.ended(), [(call, Err(30))], "the first error");
 }
 
-/// A handle from elsewhere, or one that leads to nothing.
+/// A handle from elsewhere, or one without an inode.
 #[test]
 fn what_is_of_a_rank_that_is_not_there_is_stale() {
     let mut client = Client::with_ranks(2, 0);
@@ -406,7 +404,7 @@ fn what_is_of_a_rank_that_is_not_there_is_stale() {
     assert_eq!(client.ended(), [(call, Err(ESTALE))]);
 }
 
-/// A directory that is pinned: its head is known as soon as its rank has said it.
+/// A pinned directory: its head is known as soon as its rank has reported it.
 #[test]
 fn a_directory_elsewhere_is_shown_with_what_is_in_it() {
     let (mut client, call) = led(lookup("d"));

@@ -1,20 +1,21 @@
-//! Calls that need nothing but what is kept: answered where they are made, between two turns.
+//! Calls that need only cached state: answered on the caller's thread, between two turns.
 //!
 //! ```text
-//!  caller's thread ──Ask──▶ kept? ─▶ answered
+//!  caller's thread ──Ask──▶ cached? ─▶ answered
 //!                            └ no: begun, and answered after a turn
 //! ```
-//! A file of which nothing is dirty is closed so, too: the server hears of it a moment later, with
-//! others, and at the latest with what is asked next, or if it wants the file for another client.
+//! A file without dirty data is also closed this way: the server is told a moment later, together
+//! with others, and at the latest with the next request, or when it wants the file for another
+//! client.
 //!
-//! Invariant: what is answered so is what a turn at that time would have answered.
+//! Invariant: such an answer equals what a turn at that time would have answered.
 
 use super::*;
 
 impl Fs {
-    /// The outcome of a call that can be answered now, or the call. `true`: a turn is wanted, since
-    /// it has a [deadline](Service::next_deadline) that it had not before, or objects to read.
-    /// A change of attributes or names is the cache's above, if there is one.
+    /// The outcome of a call that can be answered now, or the call. `true`: a turn is needed,
+    /// because there is a new [deadline](Service::next_deadline), or objects to read. A change of
+    /// attributes or names belongs to the cache above, if there is one.
     ///
     /// # Errors
     /// The call, to be [begun](Self::begin).
@@ -23,7 +24,7 @@ impl Fs {
         let Some(rank) = ask.rank() else {
             return Err(ask);
         };
-        // Calls that were begun before come first.
+        // Calls begun earlier come first.
         if !self.queue.is_empty(rank) || self.is_stopping() || !self.sessions.has_lease(rank, now) {
             return Err(ask);
         }
@@ -85,7 +86,7 @@ impl Fs {
         self.send_later(self.closes.len());
         Some(Ok(Given::Answer(FsAnswer::Done {})))
     }
-    /// Files that were closed so are calls like others now: before all that was begun since.
+    /// Closes answered this way become ordinary calls: before all calls begun since.
     pub(super) fn begin_closes(&mut self) {
         for (ino, write) in std::mem::take(&mut self.closes).into_iter().rev() {
             let close = FsCall::Close {
@@ -99,7 +100,7 @@ impl Fs {
         }
     }
 
-    /// A file that this client has as it is, with nothing in the way.
+    /// A file with this capability that nothing blocks.
     pub(super) fn kept(&self, ino: Ino, cap: FsCap) -> Option<&File> {
         self.files
             .get(&ino)
@@ -111,8 +112,8 @@ impl Fs {
             && file.waiting.is_empty()
             && !self.locking.has_lost(ino)
     }
-    /// The same of one that is kept for lazy opens, or may be from now on, as far as its size
-    /// matters for that.
+    /// The same for a file that is or may be cached for lazy opens, as far as its size matters for
+    /// that.
     fn kept_lazily(&mut self, ino: Ino, ask: &Ask) -> bool {
         let is_it =
             |file: &File| file.is_lazy() && file.exclusive.is_empty() && file.suffices_lazily(ask);

@@ -1,17 +1,17 @@
-//! Capabilities of files' data: what the server grants, and takes back (CEPH-03, -08, -15).
+//! Capabilities for files' data, granted and recalled by the server (CEPH-03, -08, -15).
 //!
 //! ```text
-//!  FsCaps 6, less ─▶ what is dirty is written, writes and copies under way end, and reads of several operations
-//!                  ─▶ nothing is kept ─▶ Comply 6: how large it is
+//!  FsCaps 6, smaller ─▶ dirty data is written, writes and copies in progress end, and so do reads of several operations
+//!                  ─▶ the cache is dropped ─▶ Comply 6 with the size
 //!  FsCaps 7, the same ─▶ Comply 7
-//!  FsCaps 0, more; or an answer ─▶ what waited goes on
+//!  FsCaps 0, larger; or an answer ─▶ waiting calls continue
 //! ```
-//! Of a file that several write, one after the other may want to have it alone (`exclusive`), and
-//! grants would be taken back with the message that brings them: a caller that only reads would
-//! wait for ever. So what waited when it was granted begins first.
+//! Several clients may want a file alone one after another (`exclusive`), and a grant would be
+//! recalled by the message that brings it: a caller that only reads would wait for ever. So calls
+//! that waited when a capability was granted begin first.
 //!
-//! Invariant: what is named in a greeting is all that there is: an answer or message from before it
-//! grants nothing.
+//! Invariant: a greeting reports all capabilities: an answer or message from before it grants
+//! nothing.
 
 use super::*;
 use crate::file::Alone;
@@ -21,7 +21,7 @@ impl Fs {
     pub(super) fn on_caps(&mut self, rank: Rank, caps: FsCaps, out: &mut Vec<Output>) {
         for news in caps.items {
             if news.number == 0 {
-                // What was granted before a greeting the greeting has given back.
+                // A greeting gives back what was granted before it.
                 if self.sessions.is_open(rank) {
                     self.grant(news.ino, news.cap, false, out);
                 }
@@ -37,7 +37,7 @@ impl Fs {
                     file.recall = file.recall.map(|(_, cap)| (news.number, cap));
                 }
                 Some(file) => {
-                    // What is not written yet is told once more when it is.
+                    // Unwritten data is reported once more when it is written.
                     let (size, mtime) = file.say().unwrap_or_default();
                     let comply = FsCall::Comply {
                         ino: news.ino,
@@ -49,14 +49,15 @@ impl Fs {
                     self.request(comply, Purpose::Said, out);
                 }
                 None => {
-                    // Of a directory: as with each request, all that was done here is sent before.
+                    // For a directory: as before each request, all changes made here are sent
+                    // first.
                     self.names.undelegate(news.ino);
                     self.comply(news.ino, news.number, out);
                 }
             }
         }
     }
-    /// Answers say what may be done with what they open.
+    /// Answers contain the capabilities for what they open.
     pub(super) fn on_grants(&mut self, grants: &[FsGrant], fresh: bool, out: &mut Vec<Output>) {
         for FsGrant { ino, cap } in grants {
             self.grant(*ino, *cap, fresh, out);
@@ -92,8 +93,8 @@ impl Fs {
         );
     }
 
-    /// Does what was put off for a file, if it is possible now: gives back what the server wants,
-    /// and lets calls go on.
+    /// Performs deferred actions for a file if possible now: gives back what the server recalled,
+    /// and continues calls.
     pub(super) fn settle(&mut self, ino: Ino, out: &mut Vec<Output>) {
         let Some(file) = self.files.get(&ino) else {
             return;
@@ -108,7 +109,7 @@ impl Fs {
             self.comply(ino, number, out);
             let file = self.files.get_mut(&ino).expect("just seen");
             file.recall = None;
-            // What it has said of what it writes counts no more, also if it goes on.
+            // Its earlier reports of writes do not count any more, even if it continues.
             file.closes(self.sessions.next());
             file.lower(cap);
             if cap < (FsCap::Cache {}) && !mutant(Mutant::DataKept) {
@@ -120,7 +121,7 @@ impl Fs {
         self.go_on(ino);
     }
 
-    /// The same for all files of a rank: its lease is there again.
+    /// The same for all files of a rank, whose lease is valid again.
     pub(super) fn settle_all(&mut self, rank: Rank, out: &mut Vec<Output>) {
         let all: Vec<Ino> = self
             .files
@@ -131,11 +132,10 @@ impl Fs {
         all.into_iter().for_each(|ino| self.settle(ino, out));
     }
 
-    /// Others went on without this client: what it kept is old, and what it had not written is
-    /// lost.
+    /// Others went on without this client: its cache is outdated, and its unwritten data is lost.
     pub(super) fn lose_data(&mut self) {
         for (ino, file) in &mut self.files {
-            // What is in objects the server finds there, if the journal has it that this client is
+            // The server finds what is in objects, if the journal records that this client is
             // writing.
             let is_untold = file.dirty.is_some() && !file.is_known();
             if is_untold || self.cache.dirty_of(*ino) > 0 {
@@ -147,7 +147,7 @@ impl Fs {
             file.growing = false;
             file.first.clear();
             file.lower(FsCap::Nothing {});
-            // What has not begun is done in the new session.
+            // Calls that have not begun are executed in the new session.
             file.alone = Alone::No;
             file.put_back_exclusive(*ino, &mut self.queue);
             file.keeps_lazily = false;

@@ -1,36 +1,37 @@
-//! Copying a range of one file into another, as `copy_file_range` does: whole objects are copied by
-//! the OSDs that have them, and their data does not pass this client.
+//! Copying a range of one file into another, like `copy_file_range`: OSDs copy whole objects among
+//! themselves, and the data does not pass through this client.
 //!
 //! ```text
 //!  Copy ─▶ what comes next? ─┬─ whole objects ─▶ both written ─▶ far? Wrote ─▶ CopyFrom, 4 at a time
 //!              ▲             │                            target's clean data   │     └ hole: Delete
-//!              │             │                            is forgotten ◀────────┘
+//!              │             │                            is dropped ◀──────────┘
 //!              │             └─ by hand ─▶ Read ─▶ Write ─┐   │
 //!              └──────────────────────────────────────────┴───┘
 //! ```
-//! Objects match one to one if both files have the same layout and both places lie equally in it.
-//! They are copied in sets: as many as take turns (one, if files are not striped). A set that the
-//! range has only a part of is copied by hand, unless the source ends there and the target not
-//! later: then nothing of the target's objects is lost. So is the first set of either file, since
-//! the first object says where its file is, and a copy has all attributes of its source.
+//! Objects match one to one if both files have the same layout and both offsets have the same
+//! position in it. They are copied in sets: one object each of those that are filled in turn (a
+//! single one if files are not striped). A set that the range covers only partly is copied by hand,
+//! unless the source ends there and the target not later: then nothing of the target's objects is
+//! lost. The first set of either file is also copied by hand, because the first object has the
+//! file's backpointer, and a copy gets all attributes of its source.
 //!
-//! Objects are copied only while this client keeps the source (`Cache` or more) and buffers the
-//! target, below a quota as far as it has room. Everything else goes by hand, through the same
-//! reads and writes that callers make: those wait for capabilities, room and servers, and are
-//! refused what a write is refused.
+//! Objects are copied only while this client may cache the source (`Cache` or more) and delay
+//! writes of the target, below a quota as far as it has room. Everything else is copied by hand,
+//! through the same reads and writes that callers make: those wait for capabilities, room and
+//! servers, and get the errors of a write.
 //!
 //! Orders that matter:
-//! * What is dirty of the source is in objects first, or older data would be copied; what is dirty
-//!   of the target too, or it would be written over the copy later.
-//! * The server is told how large the target becomes before an object is made where no one would
-//!   look for it if this client and the server died ([`File::is_far`]), or where it still removes
-//!   what was cut off.
-//! * The size that this client knows grows with an error, too, as far as objects were begun: all
-//!   that lies in objects lies within its file's size, and goes with it.
+//! * Dirty data of the source is written to objects first, or older data would be copied; dirty
+//!   data of the target too, or it would overwrite the copy later.
+//! * The server is told the target's future size before an object is created where it would not be
+//!   found if this client and the server died ([`File::is_far`]), or where the server still removes
+//!   truncated data.
+//! * The size known to this client grows even after an error, as far as objects were begun: all
+//!   data in objects lies within its file's size, and is removed with the file.
 //!
-//! Invariants: while objects are copied neither file is given back, closed or cut off, and nothing
-//! reads or writes the target; no object is begun under a capability that has ended meanwhile; a
-//! caller is told of no byte that was not copied.
+//! Invariants: while objects are copied neither file is given back, closed or truncated, and
+//! nothing reads or writes the target; no object is begun under a capability that has ended
+//! meanwhile; every byte reported to a caller was copied.
 
 #[cfg(test)]
 #[path = "copying_test.rs"]
@@ -39,21 +40,21 @@ mod tests;
 use super::*;
 use crate::file::{Alone, Made};
 
-/// Objects of a call that are copied at a time: each is an object in the memory of an OSD, and
-/// waits there for one of the eight places for sources (`osd/src/pg/copy.rs`).
+/// Objects of a call that are copied at a time: each one takes memory of an OSD, and waits there
+/// for one of the eight slots for sources (`osd/src/pg/copy.rs`).
 const AT_ONCE: usize = 4;
-/// Bytes that one call copies at most: callers ask for the rest. Recalls of both files wait for it:
-/// a cluster that copies 64 MiB/s lets another client wait for a second, a usual one for a tenth of
-/// that. In objects of 4 MiB it is 15 or 16 of them, which pay for the request to the server that
-/// tells how large the file becomes.
+/// Most bytes copied by one call: callers request the rest. Recalls of both files wait for it: a
+/// cluster that copies 64 MiB/s makes another client wait for a second, a typical one for a tenth
+/// of that. With objects of 4 MiB these are 15 or 16 objects, enough to amortise the request that
+/// reports the file's future size to the server.
 const CALL_MAX: u64 = 64 << 20;
 /// Bytes that are read and written by hand at a time: they are in this client's memory.
 const BY_HAND: u64 = 4 << 20;
-/// A file that is always dirty again is not waited for longer than this: the next piece goes by
-/// hand, which sees what is dirty.
+/// Longest wait for a file that keeps getting dirty: then the next piece is copied by hand, which
+/// includes dirty data.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A range that is copied, as far as it is still to be.
+/// The rest of a range to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     from: Ino,
@@ -68,18 +69,18 @@ struct Span {
 struct Copying {
     range: Span,
     copied: u64,
-    /// Since when it has waited for what is dirty.
+    /// Since when it has waited for dirty data to be written.
     waits_since: Option<Time>,
-    /// Bytes that are being read or written by hand, and whether the source ends with them.
+    /// Bytes being read or written by hand, and whether the source ends with them.
     by_hand: u64,
     is_last: bool,
 }
 
-/// Calls that copy, and their reads and writes.
+/// Copying calls, and their reads and writes.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     calls: BTreeMap<CallId, Copying>,
-    /// Of which of them each is, and whether what comes after it is read as well.
+    /// The call that each belongs to, and whether the data after it is read as well.
     parts: BTreeMap<CallId, (CallId, bool)>,
     ended: VecDeque<(CallId, Outcome)>,
 }
@@ -88,11 +89,11 @@ impl Copies {
     pub fn is_part(&self, call: CallId) -> bool {
         self.parts.contains_key(&call)
     }
-    /// Whether it is a read behind which objects are copied.
+    /// Whether it is a read after which objects are copied.
     pub fn goes_on_inside(&self, call: CallId) -> bool {
         self.parts.get(&call).is_some_and(|(_, goes_on)| !goes_on)
     }
-    /// A read or write by hand has ended: its copy goes on in this turn.
+    /// A read or write by hand has ended: its copy continues in this turn.
     pub fn part_ended(&mut self, part: CallId, outcome: Outcome) {
         if let Some((call, _)) = self.parts.remove(&part) {
             self.ended.push_back((call, outcome));
@@ -105,23 +106,23 @@ impl Copies {
 pub(super) struct CopyingObjects {
     range: Span,
     layout: Layout,
-    /// Bytes of the range.
+    /// Length of the range in bytes.
     length: u64,
-    /// The next object, counted from the range's first one; how many there are.
+    /// The next object, counted from the range's first one; and the number of objects.
     next: u64,
     count: u64,
-    /// Operations under way.
+    /// Operations in flight.
     left: usize,
-    /// Of which the source has a hole.
+    /// Objects for which the source has a hole.
     holes: BTreeSet<u64>,
     /// The first object that could not be copied, and why.
     failed: Option<(u64, u16)>,
-    /// Which grants of the source and the target it began with.
+    /// The grants of source and target with which it began.
     grants: [u64; 2],
 }
 
 impl CopyingObjects {
-    /// Numbers of an object of the source, and of the one that it becomes.
+    /// Numbers of an object of the source, and of its copy.
     fn numbers(&self, index: u64) -> (u64, u64) {
         let first = |place| self.layout.place(place).0;
         (
@@ -129,34 +130,34 @@ impl CopyingObjects {
             first(self.range.at) + index,
         )
     }
-    /// Bytes of the range up to the end of the set that an object is in; to its beginning: without
-    /// that set.
+    /// Bytes of the range up to the end of the set that contains an object; or, excluding the set,
+    /// up to its beginning.
     fn bytes(&self, index: u64, with: bool) -> u64 {
         let sets = index / u64::from(self.layout.count) + u64::from(with);
         (sets * period(&self.layout)).min(self.length)
     }
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Debug)]
 enum Next {
     End(Result<(), u16>),
-    /// As soon as something has happened to that file.
+    /// Wait for an event of that file.
     Wait(Ino),
-    /// The server is to know first how large the target becomes.
+    /// First tell the server the target's future size.
     Grow(u64),
     Objects(u64),
-    /// So much, and whether more may come in the same way.
+    /// Copy this much by hand; whether more may follow in the same way.
     ByHand(u64, bool),
 }
 
-/// Bytes of a file after which its objects begin again with another set.
+/// Bytes of a file per set of objects.
 fn period(layout: &Layout) -> u64 {
     u64::from(layout.object) * u64::from(layout.count)
 }
 
-/// How much of a range, from its beginning on, are whole objects. `source_end`: up to there objects
-/// have what the source has, and whether it ends there; `size`: the target's.
+/// How much of a range, from its beginning, consists of whole objects. `source_end`: up to where
+/// objects match the source, and whether it ends there; `size`: the target's.
 fn whole(layout: &Layout, range: &Span, (source_end, is_end): (u64, bool), size: u64) -> u64 {
     let period = period(layout);
     let begins = |place: u64| place.is_multiple_of(period) && place > 0;
@@ -172,7 +173,7 @@ fn whole(layout: &Layout, range: &Span, (source_end, is_end): (u64, bool), size:
     }
 }
 
-/// How much is copied by hand before objects may come: up to the end of a set.
+/// How much is copied by hand before objects can follow: up to the end of a set.
 fn head(layout: &Layout, range: &Span) -> u64 {
     range
         .left
@@ -180,10 +181,10 @@ fn head(layout: &Layout, range: &Span) -> u64 {
         .min(period(layout) - range.offset % period(layout))
 }
 
-/// As much as can be written at a place without room that the server may not have: what lies behind
-/// that is refused by itself. A write is done as a whole, or not at all, and the target may be
-/// larger already, if the server was told so before its objects could not be copied after all
-/// (simulated seed 713 of e4226904: 122 was the answer, and the file had grown).
+/// How much can be written at an offset without room that the server may not have: what lies beyond
+/// is refused separately. A write is all or nothing, and the target may already be larger, if the
+/// server was told so before its objects could not be copied after all (simulated seed 713 of
+/// e4226904: the answer was 122, and the file had grown).
 fn in_room(target: &File, at: u64, length: u64) -> u64 {
     match target.unasked_to().saturating_sub(at) {
         0 => length,
@@ -196,7 +197,7 @@ fn matches(source: &Layout, target: &Layout, range: &Span) -> bool {
     source == target && range.offset % period(source) == range.at % period(source)
 }
 
-/// As much of a range as one call copies: it ends with a set, so that the next one begins with
+/// How much of a range one call copies: it ends with a set, so that the next call begins with
 /// objects.
 fn bounded(range: &Span, layout: Option<&Layout>) -> u64 {
     if range.left <= CALL_MAX {
@@ -211,7 +212,7 @@ fn bounded(range: &Span, layout: Option<&Layout>) -> u64 {
 }
 
 impl Fs {
-    /// Begins a call that copies, or goes on with one that waited.
+    /// Begins a copying call, or continues one that waited.
     pub(super) fn copy(
         &mut self,
         call: CallId,
@@ -232,7 +233,7 @@ impl Fs {
         let is_sized = self.sized.remove(&call);
         if !self.copies.calls.contains_key(&call) {
             if from == to && !is_sized && !self.knows_size(from) {
-                // What is copied ends where the file does now: it may grow by its own copy.
+                // The copy ends where the source ends now: it may grow because of its own copy.
                 let Some(grant) = self.files.get(&from).map(|file| file.grants) else {
                     return self.end(call, Err(EBADF));
                 };
@@ -272,7 +273,7 @@ impl Fs {
         }
         self.go_on_copying(call, out);
     }
-    /// Whether it is known how large a file is.
+    /// Whether a file's size is known.
     fn knows_size(&self, ino: Ino) -> bool {
         let keeps = self
             .files
@@ -286,7 +287,7 @@ impl Fs {
         else {
             return Err(EBADF);
         };
-        // No file reaches so far.
+        // No file reaches that far.
         let left = range.left.min(u64::MAX - range.offset.max(range.at));
         let range = Span { left, ..range };
         if range.from == range.to {
@@ -404,7 +405,7 @@ impl Fs {
         {
             return by_hand;
         }
-        // With what was written the source may have become shorter in objects, says its server.
+        // After the write the source may have become shorter in objects, according to its server.
         let length = length.min(self.whole_objects(&range));
         let (target, end) = (&self.files[&range.to], range.at + length);
         match length {
@@ -417,8 +418,8 @@ impl Fs {
             _ => Next::Objects(length),
         }
     }
-    /// Whether this client may have objects copied now: no other one changes the source, or looks
-    /// at the target.
+    /// Whether this client may have objects copied now: no other client changes the source, or
+    /// reads the target.
     fn may_copy_objects(&self, Span { from, to, .. }: &Span) -> bool {
         let is_free = |ino: &Ino, needs: fn(&FsCap) -> bool| {
             let file = &self.files[ino];
@@ -433,10 +434,10 @@ impl Fs {
             && is_free(to, |cap| cap.buffers())
             && !self.files[to].has_no_room(self.now)
     }
-    /// How much of a range, from its beginning on, may be copied as objects.
+    /// How much of a range, from its beginning, may be copied as objects.
     fn whole_objects(&self, range: &Span) -> u64 {
         let (source, target) = (&self.files[&range.from], &self.files[&range.to]);
-        // What was cut off may still be in objects, behind what the server knows.
+        // Truncated data may remain in objects, beyond what the server knows.
         let end = (source.in_objects(), !source.has_stale());
         let room = target.room_to().min(target.layout.data_max());
         let length = whole(&source.layout, range, end, target.size);
@@ -452,7 +453,7 @@ impl Fs {
         )
     }
 
-    /// A call has ended: with as much as was copied, if it was anything.
+    /// Ends a call with the number of bytes copied, if any.
     fn end_copy(&mut self, call: CallId, errno: Option<u16>) {
         let Some(Copying { copied, .. }) = self.copies.calls.remove(&call) else {
             return;
@@ -464,7 +465,7 @@ impl Fs {
                 .map_or(Ok(Given::Copied(copied)), Err),
         );
     }
-    /// So much more is copied.
+    /// This many more bytes are copied.
     fn advance(&mut self, call: CallId, length: u64) {
         let Some(Copying { range, copied, .. }) = self.copies.calls.get_mut(&call) else {
             return;
@@ -490,7 +491,7 @@ impl Fs {
             .by_hand = length;
         self.put_back(part, ask);
     }
-    /// Copies whose reads or writes have ended go on.
+    /// Continues copies whose reads or writes have ended.
     pub(super) fn go_on_by_hand(&mut self, out: &mut Vec<Output>) {
         while let Some((call, outcome)) = self.copies.ended.pop_front() {
             let Some(Copying {
@@ -527,8 +528,8 @@ impl Fs {
                         self.go_on_copying(call, out);
                     }
                 }
-                // The room became smaller since it was read: as much as there is room for now is
-                // read again.
+                // The room became smaller since the data was read: as much as there is room for now
+                // is read again.
                 Err(EDQUOT) if self.has_room_for_less(ino, offset, length) => {
                     self.go_on_copying(call, out)
                 }
@@ -536,7 +537,7 @@ impl Fs {
             }
         }
     }
-    /// Whether a place has room for some of what is to be written there, and not for all.
+    /// Whether there is room for some of what is to be written at an offset, but not for all.
     fn has_room_for_less(&self, ino: Ino, at: u64, length: u64) -> bool {
         self.files
             .get(&ino)
@@ -545,7 +546,7 @@ impl Fs {
 
     // ── objects ─────────────────────────────────────────────────────────────────────────
 
-    /// Both files stay as they are, but for the objects.
+    /// Both files stay unchanged, except for the objects.
     fn begin_objects(&mut self, range: &Span) {
         for ino in [range.from, range.to] {
             self.files.get_mut(&ino).expect("just seen").copies += 1;
@@ -564,8 +565,8 @@ impl Fs {
             .expect("files that are copied are kept")
             .resizing = false;
     }
-    /// What waited for that goes on; the call does so first, or in turn with other copies of the
-    /// same files.
+    /// Calls that waited for that continue; the copying call first, or in turn with other copies of
+    /// the same files.
     fn settle_copied(&mut self, range: &Span, out: &mut Vec<Output>) {
         self.settle(range.from, out);
         if range.to != range.from {
@@ -573,7 +574,7 @@ impl Fs {
         }
     }
 
-    /// The server knows how large the target becomes, or does not want it.
+    /// The server knows the target's future size, or refuses it.
     pub(super) fn copy_grown(&mut self, call: CallId, errno: Option<u16>, out: &mut Vec<Output>) {
         let Some(Copying { range, .. }) = self.copies.calls.get(&call) else {
             return;
@@ -612,7 +613,7 @@ impl Fs {
     fn grants_of(&self, range: &Span) -> [u64; 2] {
         [range.from, range.to].map(|ino| self.files.get(&ino).map_or(0, |file| file.grants))
     }
-    /// Whether both files are still this client's as they were when the objects were begun.
+    /// Whether this client still has both files with the grants at the beginning of the copy.
     fn is_still_granted(&self, objects: &CopyingObjects) -> bool {
         let has = |ino, needs: fn(&FsCap) -> bool| {
             self.files.get(&ino).is_some_and(|file| needs(&file.cap))
@@ -622,7 +623,7 @@ impl Fs {
             && has(objects.range.to, |cap| cap.buffers())
     }
 
-    /// Begins to copy the next objects; after the last one the call goes on.
+    /// Begins to copy the next objects; after the last one the call continues.
     fn go_on_objects(&mut self, call: CallId, out: &mut Vec<Output>) {
         let Some(Transfer::Copy(mut objects)) = self.transfers.remove(&call) else {
             return;
@@ -655,7 +656,7 @@ impl Fs {
         }
         self.transfers.insert(call, Transfer::Copy(objects));
     }
-    /// An object has been copied, or removed for a hole, or cannot be.
+    /// An object has been copied, or deleted for a hole, or failed.
     pub(super) fn on_copied(
         &mut self,
         call: CallId,
@@ -680,7 +681,7 @@ impl Fs {
             Ok(_) => {}
             Err(Failure::Refused(OpFailure::NotFound {}))
                 if is_hole || mutant(Mutant::HoleNotCopied) => {}
-            // Another client may have what the target has now.
+            // Another client may have the target now.
             Err(Failure::Refused(OpFailure::NotFound {})) if granted => {
                 objects.holes.insert(index);
                 self.operations.push_back((
@@ -695,7 +696,7 @@ impl Fs {
         self.go_on_objects(call, out);
     }
 
-    /// All objects of a call are copied, or some of them cannot be.
+    /// All objects of a call are copied, or some failed.
     fn objects_copied(&mut self, call: CallId, objects: &CopyingObjects, out: &mut Vec<Output>) {
         let (range, granted) = (objects.range, self.is_still_granted(objects));
         let touched = objects
@@ -703,18 +704,18 @@ impl Fs {
             .checked_sub(1)
             .map_or(0, |last| objects.bytes(last, true));
         self.end_objects(&range);
-        // Reads that began before may bring what was there.
+        // Reads that began before may return the old data.
         self.cache.drop_clean(range.to);
         if granted && touched > 0 {
             let (stamp, end) = (self.stamp(), range.at + touched);
             let file = self.files.get_mut(&range.to).expect("it is open");
-            // The source may have holes: objects do not say then how large the file is.
+            // The source may have holes: then objects do not determine the file's size.
             file.leaves_hole(end);
             file.size = file.size.max(end);
             file.writes_to(end);
             self.dirtied(range.to, stamp);
         }
-        // Of a client that was evicted meanwhile nothing that is not told counts.
+        // If the client was evicted meanwhile, only what it has reported counts.
         match if granted {
             objects.failed
         } else {
@@ -734,7 +735,7 @@ impl Fs {
 }
 
 impl CopyingObjects {
-    /// What comes before that object is copied.
+    /// Everything before that object is copied.
     fn fail(&mut self, index: u64, errno: u16) {
         if self.failed.is_none_or(|(first, _)| index < first) {
             self.failed = Some((index, errno));

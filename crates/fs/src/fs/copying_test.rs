@@ -1,4 +1,4 @@
-//! What goes by objects and what by hand, in which order, and what waits meanwhile.
+//! What is copied as objects and what by hand, in which order, and what waits meanwhile.
 
 use super::super::testing::{Client, INO, LAYOUT, node};
 use super::*;
@@ -6,10 +6,10 @@ use nacre_types::PoolId;
 use nacre_wire::msg::fs::{FsCapNews, FsCaps, FsChanges};
 
 const SOURCE: Ino = Ino(INO.0 + 1);
-/// As large as what is read to be kept at least is.
+/// As large as the minimum unit of cached reads.
 const OBJECT: u64 = 64 << 10;
 
-/// What a server says of a file.
+/// A server's description of a file.
 fn node_of(ino: Ino, size: u64) -> FsAnswer {
     let FsAnswer::Node { mut node, made } = node(size) else {
         unreachable!("it is one")
@@ -33,7 +33,7 @@ fn granted(client: &mut Client, ino: Ino, cap: FsCap) {
     };
     client.turn(Some(Message::FsCaps(FsCaps { items: vec![news] })));
 }
-/// A client that has both open, with what it was granted of each.
+/// A client that has both open, with their capabilities.
 fn opened(source: (u64, FsCap), target: (u64, FsCap)) -> Client {
     let mut client = Client::new();
     client.fs.config.dirty_max = 8 << 20;
@@ -43,7 +43,7 @@ fn opened(source: (u64, FsCap), target: (u64, FsCap)) -> Client {
         let (_, opening) = client.ask(Ask::Names(FsCall::Open { ino, write }));
         client.answer(opening, node_of(ino, size));
         granted(&mut client, ino, cap);
-        // How large it is.
+        // The size.
         let (_, number) = client.ask(Ask::Seek {
             ino,
             offset: 1 << 40,
@@ -70,14 +70,14 @@ fn copy(client: &mut Client, offset: u64, at: u64, length: u64) -> CallId {
         })
         .0
 }
-/// An object by its file and number.
+/// The file and number of an object.
 fn object(object: &ObjectId) -> (Ino, u64) {
     let name = object.name.to_string();
     let (ino, number) = name.rsplit_once('.').expect("a file's");
     let hex = |digits| u64::from_str_radix(digits, 16).expect("hexadecimal");
     (Ino(hex(ino)), hex(number))
 }
-/// Copies under way: the object of the source, and that of the target.
+/// Copies in flight: the source object and the target object.
 fn copies(client: &Client) -> Vec<(u64, u64)> {
     let numbers = |operation: &Operation| match &operation.ops[..] {
         [SubOp::CopyFrom { source }] => {
@@ -95,7 +95,7 @@ fn copies(client: &Client) -> Vec<(u64, u64)> {
         .filter_map(|(_, operation)| numbers(operation))
         .collect()
 }
-/// All that is under way, in short.
+/// A short form of everything in flight.
 fn under_way(client: &Client) -> Vec<(Ino, u64, &'static str)> {
     let short = |operation: &Operation| {
         let (ino, number) = object(&operation.object);
@@ -118,7 +118,7 @@ fn under_way(client: &Client) -> Vec<(Ino, u64, &'static str)> {
 fn failed(why: OpFailure) -> Result<Done, Failure> {
     Err(Failure::Refused(why))
 }
-/// What the server was told of the target's size.
+/// The size of the target reported to the server.
 fn told(client: &Client) -> Option<(u64, u64)> {
     client.said.iter().find_map(|message| match message {
         Message::FsRequest(request) => match request.call {
@@ -128,7 +128,7 @@ fn told(client: &Client) -> Option<(u64, u64)> {
         _ => None,
     })
 }
-/// Lets all be done that is under way, and what follows: what was done, in order.
+/// Completes everything in flight, and what follows; returns what was done, in order.
 fn finish(client: &mut Client) -> Vec<(Ino, u64, &'static str)> {
     let mut done = Vec::new();
     while !client.objects.taken.is_empty() {
@@ -150,8 +150,8 @@ fn finish(client: &mut Client) -> Vec<(Ino, u64, &'static str)> {
     done
 }
 
-/// Against two files in memory: what is copied as objects makes the target's range what the
-/// source's is, and nothing else of it another.
+/// Compares with two files in memory: copying objects makes the target's range equal to the
+/// source's, and changes nothing else.
 #[test]
 fn whole_objects_are_the_range_and_nothing_else() {
     for (unit, count, units) in [(4096, 1, 1), (4096, 3, 2), (8192, 2, 4)] {
@@ -185,7 +185,7 @@ fn whole_objects_are_the_range_and_nothing_else() {
                         let length = whole(&layout, &range, (source_size, true), size);
                         copied += length;
                         assert!(length <= left && (length == 0 || offset + length <= source_size));
-                        // In objects: which file each byte of the target is of afterwards.
+                        // For objects: the origin of each byte of the target afterwards.
                         let after = size.max(if length > 0 { at + length } else { 0 });
                         let (first, first_at) = (layout.place(offset).0, layout.place(at).0);
                         let objects = layout.objects(offset + length)
@@ -212,7 +212,7 @@ fn whole_objects_are_the_range_and_nothing_else() {
     }
 }
 
-/// A large call ends where a set does, so that the next one begins with objects.
+/// A large call ends at the end of a set, so that the next one begins with objects.
 #[test]
 fn a_call_ends_with_a_set() {
     let layout = Layout {
@@ -251,7 +251,7 @@ fn a_call_ends_with_a_set() {
     );
 }
 
-/// Heads, tails and the first object go through the client; all between does not.
+/// Heads, tails and the first object go through the client; everything between does not.
 #[test]
 fn whole_objects_do_not_pass_the_client() {
     let mut client = buffering(20 * OBJECT, 0);
@@ -259,7 +259,7 @@ fn whole_objects_do_not_pass_the_client() {
     assert_eq!(under_way(&client), [(SOURCE, 0, "read")]);
     let done = finish(&mut client);
     let copied = |number| (INO, number, "copy");
-    // What was written by hand is in objects before others are copied.
+    // Data written by hand is in objects before others are copied.
     assert_eq!(done[1], (INO, 0, "write"));
     assert_eq!(
         done[2..7],
@@ -277,7 +277,7 @@ fn whole_objects_do_not_pass_the_client() {
     );
 }
 
-/// The last object may be a part: if the target ends there as well.
+/// The last object may be partial, if the target ends there as well.
 #[test]
 fn a_last_part_is_an_object_unless_the_target_goes_on_there() {
     let size = 2 * OBJECT + 9;
@@ -295,7 +295,7 @@ fn a_last_part_is_an_object_unless_the_target_goes_on_there() {
     }
 }
 
-/// No more than some at a time, and nothing else for its caller to wait for.
+/// Limited concurrency, and nothing else for its caller to wait for.
 #[test]
 fn so_many_objects_are_copied_at_a_time() {
     let mut client = buffering(100 * OBJECT, 100 * OBJECT);
@@ -308,7 +308,7 @@ fn so_many_objects_are_copied_at_a_time() {
     assert_eq!(client.ended(), [(call, Ok(Given::Copied(6 * OBJECT)))]);
 }
 
-/// The target has data where the source has a hole: it goes.
+/// The target has data where the source has a hole: it is deleted.
 #[test]
 fn holes_are_copied() {
     let mut client = buffering(100 * OBJECT, 100 * OBJECT);
@@ -326,8 +326,7 @@ fn holes_are_copied() {
     );
 }
 
-/// What the source has that is not written yet is copied, and what the target has does not come
-/// later.
+/// Unwritten data of the source is copied, and that of the target is not written later.
 #[test]
 fn what_is_dirty_is_written_first() {
     for ino in [SOURCE, INO] {
@@ -354,7 +353,7 @@ fn what_is_dirty_is_written_first() {
     }
 }
 
-/// A program writes the source all the time: its copy goes on by hand.
+/// A program writes the source all the time: the copy continues by hand.
 #[test]
 fn a_file_that_is_always_dirty_is_not_waited_for() {
     let mut client = opened(
@@ -386,7 +385,7 @@ fn a_file_that_is_always_dirty_is_not_waited_for() {
     }
 }
 
-/// The target was just made here: what is copied by hand first waits for the server, and objects
+/// The target was just created here: the part copied by hand waits for the server, and objects wait
 /// for that.
 #[test]
 fn a_file_that_the_server_does_not_know_is_waited_for() {
@@ -408,7 +407,8 @@ fn a_file_that_the_server_does_not_know_is_waited_for() {
     assert_eq!(client.ended(), [(call, Ok(Given::Copied(5 * OBJECT)))]);
 }
 
-/// Another client wants either file: that waits for the objects, and what comes next goes by hand.
+/// Another client wants one of the files: that waits for the objects, and the rest is copied by
+/// hand.
 #[test]
 fn a_recall_waits_for_objects() {
     for (ino, cap) in [(SOURCE, FsCap::Sync {}), (INO, FsCap::Sync {})] {
@@ -437,7 +437,7 @@ fn a_recall_waits_for_objects() {
     }
 }
 
-/// So do the end of either file, and its being cut off; and what reads or writes the target.
+/// Closing and truncating either file also wait, and so does reading or writing the target.
 #[test]
 fn what_is_copied_stays_as_it_is() {
     let cut = |ino| {
@@ -495,8 +495,8 @@ fn what_is_copied_stays_as_it_is() {
     }
 }
 
-/// No object is made where it would not be looked for: the server is told first, and has that in
-/// its journal.
+/// No object is created where it would not be looked for: the server is told first, and journals
+/// it.
 #[test]
 fn growth_is_told_first() {
     let mut client = buffering(100 * OBJECT, 0);
@@ -514,7 +514,7 @@ fn growth_is_told_first() {
     assert_eq!(copies(&client).len(), AT_ONCE);
     finish(&mut client);
     assert_eq!(client.ended(), [(call, Ok(Given::Copied(20 * OBJECT)))]);
-    // Near what it knows it hears of it later, as of a write.
+    // Near what the server knows, it is told later, as for a write.
     let mut client = buffering(100 * OBJECT, 0);
     copy(&mut client, OBJECT, OBJECT, 7 * OBJECT);
     assert_eq!((told(&client), copies(&client).len()), (None, AT_ONCE));
@@ -523,7 +523,7 @@ fn growth_is_told_first() {
     assert_eq!(told(&client).map(|(_, size)| size), Some(8 * OBJECT));
 }
 
-/// The server refuses, or has become another one.
+/// The server refuses, or has been replaced.
 #[test]
 fn growth_may_be_refused() {
     let mut client = buffering(100 * OBJECT, 0);
@@ -534,7 +534,7 @@ fn growth_may_be_refused() {
         (under_way(&client), client.ended()),
         (vec![], vec![(call, Err(ENOSPC))])
     );
-    // Nothing holds the files any more.
+    // Nothing blocks the files any more.
     let (read, _) = client.ask(Ask::Read {
         ino: INO,
         offset: 0,
@@ -543,7 +543,7 @@ fn growth_may_be_refused() {
     assert_eq!(client.ended(), [(read, Ok(Given::Data(vec![])))]);
 }
 
-/// What was copied before an error counts; the file is as large as its objects say.
+/// What was copied before an error counts; the file's size matches its objects.
 #[test]
 fn an_error_in_the_middle_is_a_short_copy() {
     let full = || failed(OpFailure::Full {});
@@ -568,7 +568,7 @@ fn an_error_in_the_middle_is_a_short_copy() {
     assert_eq!(client.ended(), [(call, Err(ENOSPC))], "nothing was copied");
 }
 
-/// What the target had is not read from what is kept.
+/// Old data of the target is not read from the cache.
 #[test]
 fn what_is_kept_of_the_target_is_forgotten() {
     let mut client = buffering(100 * OBJECT, 100 * OBJECT);
@@ -598,7 +598,8 @@ fn what_is_kept_of_the_target_is_forgotten() {
     assert!(under_way(&client).contains(&(INO, 5, "read")));
 }
 
-/// Others have either file open as well, or the layouts differ: all goes by hand.
+/// Other clients have one of the files open as well, or the layouts differ: everything is copied by
+/// hand.
 #[test]
 fn without_the_capabilities_it_goes_by_hand() {
     let size = 100 * OBJECT;
@@ -635,7 +636,7 @@ fn without_the_capabilities_it_goes_by_hand() {
     }
 }
 
-/// Below a quota objects are copied within the room that there is; by hand more is asked for.
+/// Below a quota objects are copied within the available room; by hand, more is requested.
 #[test]
 fn room_is_respected() {
     let mut client = opened(
@@ -667,7 +668,7 @@ fn room_is_respected() {
     );
 }
 
-/// What goes by hand is written as far as there is room, and what is refused is what comes behind.
+/// By hand, as much is written as there is room for, and the rest is refused.
 #[test]
 fn a_copy_by_hand_is_short_where_the_room_ends() {
     for cap in [
@@ -683,7 +684,7 @@ fn a_copy_by_hand_is_short_where_the_room_ends() {
             let beyond = |size: &u64| *size > 4 * OBJECT;
             let grows = client
                 .asked(|call| matches!(call, FsCall::Grow { size, .. } | FsCall::Wrote { size, .. } if beyond(size)));
-            // Several objects that others may write are written one after the other.
+            // Several objects that others may write are written one after another.
             let alone = client.asked(|call| matches!(call, FsCall::Alone { .. }));
             client.said.clear();
             if sized.is_some() {
@@ -705,10 +706,10 @@ fn a_copy_by_hand_is_short_where_the_room_ends() {
     }
 }
 
-/// While it reads, the directory gets a quota: the server refuses what was read, since it is more
-/// than there is room for now, and what there is room for is copied. (Simulated seed 253 of
-/// 1864e040, with data written after 5 s: 122 was the answer to a copy of which objects had been
-/// told and not copied, and the file had grown by them.)
+/// While it reads, the directory gets a quota: the server refuses the data read, because there is
+/// less room now, and as much as there is room for is copied. (Simulated seed 253 of 1864e040, with
+/// data written after 5 s: the answer was 122 to a copy whose objects had been reported but not
+/// copied, and the file had grown by them.)
 #[test]
 fn a_copy_by_hand_is_short_where_the_room_ended_meanwhile() {
     let mut client = opened(
@@ -736,7 +737,7 @@ fn a_copy_by_hand_is_short_where_the_room_ended_meanwhile() {
     assert_eq!(refused, 2, "all of it, and what lies behind the room");
 }
 
-/// Within one file: to another place of it, and not over itself.
+/// Within one file: to another offset, and not overlapping itself.
 #[test]
 fn a_file_may_be_copied_within_itself() {
     let mut client = buffering(0, 10 * OBJECT);
@@ -775,7 +776,7 @@ fn a_file_may_be_copied_within_itself() {
     );
 }
 
-/// Others have it open as well, and may have made it larger: where it ends is asked once.
+/// Other clients have it open as well, and may have made it larger: its end is requested once.
 #[test]
 fn a_copy_within_a_file_ends_where_the_file_did() {
     let mut client = opened((0, FsCap::Cache {}), (0, FsCap::Sync {}));
@@ -795,8 +796,8 @@ fn a_copy_within_a_file_ends_where_the_file_did() {
     assert_eq!(client.ended(), [(call, Err(EINVAL))]);
 }
 
-/// Evicted while objects are copied: what the former instance had begun is over, and nothing is
-/// done to objects that may be another client's by now.
+/// Evicted while objects are copied: the former instance's work is void, and objects that may be
+/// another client's by now are not changed.
 #[test]
 fn an_evicted_client_copies_nothing_more() {
     let mut client = buffering(100 * OBJECT, 100 * OBJECT);

@@ -1,15 +1,15 @@
-//! Reading and writing the data of open files, by what the client may do with each.
+//! Reading and writing the data of open files, according to the client's capability.
 //!
 //! ```text
 //!  Nothing ─▶ waits
-//!  Sync    ─▶ how large is it? ─▶ objects; larger? Wrote      what must not meet others' writes: `exclusive`
+//!  Sync    ─▶ what is the size? ─▶ objects; larger? Wrote      exclusive writes: `exclusive`
 //!           all opens lazy? ─▶ as below: `lazy`
-//!  Cache   ─▶ kept? ─▶ what is missing: objects, and what comes after it, ahead of its reader
-//!  Buffer  ─▶ the same; what is written stays here and goes to objects later (`flushing`)
+//!  Cache   ─▶ cached? ─▶ missing data: objects, and data after it, ahead of the reader
+//!  Buffer  ─▶ the same; written data stays here and goes to objects later (`flushing`)
 //! ```
-//! Invariant: what is kept, or is being read to be kept, is of now: it was read since the
-//! capability was granted, and is not used once that has been given back or the lease is over. But
-//! for lazy opens it may be as old as the last time that one of them synchronized.
+//! Invariant: data that is cached, or being read for the cache, is current: it was read since the
+//! capability was granted, and is not used after that was given back or the lease has ended. With
+//! lazy opens it may be as old as the last time that one of them synchronized.
 
 #[cfg(test)]
 #[path = "data_test.rs"]
@@ -21,25 +21,27 @@ use crate::file::{Alone, Made};
 use crate::pieces::{cut, pieces, spans, writes};
 use crate::stream::Keeping;
 
-/// What is read from objects to be kept begins and ends at multiples of this, or with the file.
+/// Reads for the cache begin and end at multiples of this, or at the file's end.
 const BLOCK: u64 = 64 << 10;
-/// How far is read ahead at first, and at most: objects of several OSDs at a time. What has long
-/// come when it is read is no longer in the processor's cache; 16 MiB were no faster here.
+/// Initial and maximum distance of reading ahead: objects of several OSDs at a time. Data that
+/// arrived long before it is used is no longer in the processor's cache; 16 MiB were no faster
+/// here.
 const AHEAD: std::ops::RangeInclusive<u64> = (256 << 10)..=(8 << 20);
-/// A read to be kept ends where the file has a multiple of this: a reader waits for no more than
-/// this, and with each that it has taken one more is asked for, so that no OSD ever waits for it.
-/// Each is received, checked and passed on before the next: pieces of 4 MiB took 6 % more CPU.
+/// A read for the cache ends at a multiple of this in the file: a reader never waits for more than
+/// this, and each chunk it has consumed causes a request for another one, so that no OSD waits for
+/// the reader. Each chunk is received, checked and passed on before the next: chunks of 4 MiB took
+/// 6 % more CPU.
 const CHUNK: u64 = 1 << 20;
-/// Of what may be kept, one reader that goes through a file keeps this part.
+/// The fraction of the cache that one sequential reader uses.
 const STREAM_KEPT: u64 = 16;
 
-/// Data on its way from objects to what is kept.
+/// Data being read from objects for the cache.
 #[derive(Debug)]
 pub(super) struct Fetch {
     ino: Ino,
     offset: u64,
     end: u64,
-    /// Since when what is read is of now: see the module head.
+    /// The data is current since then: see the module head.
     mark: Mark,
     grant: u64,
     data: Gathering,
@@ -68,7 +70,7 @@ impl Fs {
             self.first_begun(ino, out);
         }
     }
-    /// One less has to begin before the file is given back.
+    /// One call less has to begin before the file is given back.
     pub(super) fn first_begun(&mut self, ino: Ino, out: &mut Vec<Output>) {
         if self
             .files
@@ -80,7 +82,7 @@ impl Fs {
     }
     fn begin_data(&mut self, call: CallId, ask: Ask, is_first: bool, out: &mut Vec<Output>) {
         let (ino, writes) = ask.of_data().expect("data only");
-        // It did not know that another one may have had the lock meanwhile.
+        // It did not know that another client may have had the lock meanwhile.
         if self.locking.take_lost(ino) {
             return self.end(call, Err(EIO));
         }
@@ -100,13 +102,13 @@ impl Fs {
             FsCap::Cache {} => lease && !writes,
             FsCap::Bounded { .. } | FsCap::Buffer {} => lease,
         };
-        // Objects come after the file that they are of.
+        // Objects are written only after the server knows their file.
         let is_early = file.made != Made::Known
             && matches!(
                 ask,
                 Ask::Seek { .. } | Ask::Zero { .. } | Ask::Extend { .. }
             );
-        // What it writes alone is seen by its own calls as by others'.
+        // Its exclusive writes are visible to its own calls as they are to others.
         let is_exclusive = file.alone == Alone::Yes && !file.cap.buffers();
         let is_wanted = file.recall.is_some() && !is_first;
         if file.resizing || is_wanted || !can || is_early || is_exclusive {
@@ -116,7 +118,7 @@ impl Fs {
             return self.put_off(ino, call, ask);
         }
         let file = self.files.get_mut(&ino).expect("just seen");
-        // Another client may have made it larger, or shorter.
+        // Another client may have made it larger or shorter.
         let suffices = is_sized || knows || (is_lazy && file.suffices_lazily(&ask));
         if !(if file.cap >= (FsCap::Cache {}) {
             file.is_fresh
@@ -137,7 +139,7 @@ impl Fs {
             Ask::Seek { offset, hole, .. } => self.seek(call, ino, offset, hole, out),
             Ask::Zero { offset, length, .. } => self.zero(call, ino, (offset, length), out),
             Ask::Extend { size, .. } => self.extend(call, ino, size, out),
-            // Too much is dirty: in its turn.
+            // There is too much dirty data: it waits for its turn.
             ask if keeps && self.cache.dirty() >= self.config.dirty_max as u64 => {
                 self.throttled.push_back((call, ask));
                 self.flush_all(out);
@@ -153,7 +155,7 @@ impl Fs {
         }
     }
 
-    /// How large a file is has been asked: `grant` says since when.
+    /// A file's size has been requested: `grant` is the grant at that time.
     pub(super) fn sized(&mut self, call: CallId, ask: Ask, grant: u64) {
         if let Some((ino, _)) = ask.of_data()
             && let Some(file) = self.files.get_mut(&ino)
@@ -164,11 +166,11 @@ impl Fs {
             file.is_fresh |= file.cap >= FsCap::Cache {};
         }
         self.sized.insert(call);
-        // What came after it has not begun, or is another caller's.
+        // Later calls have not begun, or are another caller's.
         self.put_back(call, ask);
     }
 
-    /// It cannot be told.
+    /// The size cannot be determined.
     pub(super) fn not_sized(&mut self, call: CallId, ask: &Ask, errno: u16, out: &mut Vec<Output>) {
         self.end(call, Err(errno));
         if let Some((ino, _)) = ask.of_data()
@@ -227,7 +229,7 @@ impl Fs {
         count
     }
 
-    /// Where a write ends; `None`: there is nothing to be done, and the call has ended.
+    /// The end of a write; `None`: there is nothing to do, and the call has ended.
     pub(super) fn end_of(
         &mut self,
         call: CallId,
@@ -250,7 +252,8 @@ impl Fs {
         Some(end)
     }
 
-    /// Operations that read a range of a file from its objects; `whom` says for which piece.
+    /// Operations that read a range of a file from its objects; `whom` returns the purpose of each
+    /// piece.
     fn read_objects(
         &mut self,
         ino: Ino,
@@ -293,7 +296,7 @@ impl Fs {
         self.transfers
             .insert(call, Transfer::Read { ino, data, spans });
     }
-    /// One that others had to wait for.
+    /// A read that delayed others has ended.
     pub(super) fn read_ended(&mut self, ino: Ino, out: &mut Vec<Output>) {
         let Some(file) = self.files.get_mut(&ino) else {
             return;
@@ -334,7 +337,7 @@ impl Fs {
         }
         self.write(call, ino, offset, data);
     }
-    /// The server knows where a write will end; it may be far beyond what is safe.
+    /// The server knows where a write will end, which may be far beyond what is safe.
     pub(super) fn grown_for(
         &mut self,
         call: CallId,
@@ -373,7 +376,7 @@ impl Fs {
             },
         );
     }
-    /// All of a call's data is written, or some of it cannot be.
+    /// All of a call's data is written, or some of it failed.
     pub(super) fn written(
         &mut self,
         call: CallId,
@@ -389,14 +392,14 @@ impl Fs {
             .expect("files with writes under way are kept");
         if let Some(errno) = failed {
             if end <= file.size {
-                // Some of it may be written: that is told with what is written next.
+                // Some of it may be written: it is reported together with the next write.
                 file.writes_to(end);
             }
             self.end(call, Err(errno));
             return self.write_ended(ino, out);
         }
         let is_larger = end > file.size;
-        // It may have been cut off meanwhile, but by no one else while this client has it alone.
+        // It may have been truncated meanwhile, but by no other client while this one has it alone.
         let is_alone = file.alone == Alone::Yes && file.is_fresh;
         if is_larger || !(is_alone || self.knows(ino)) {
             let wrote = FsCall::Wrote {
@@ -463,7 +466,7 @@ impl Fs {
                 .readers
                 .push(call);
         }
-        // What is kept of it is older than what will have been read of the rest.
+        // The cached part may be older than the rest, which is read now.
         self.files.get_mut(&ino).expect("just seen").reads += 1;
         self.readers.insert(
             call,
@@ -476,8 +479,8 @@ impl Fs {
         );
     }
 
-    /// A range has been read, or is about to be: begins to read what comes after it, if its reader
-    /// goes on, and forgets what such a one leaves behind.
+    /// A range has been or is about to be read: begins to read ahead if its reader is sequential,
+    /// and evicts what such a reader leaves behind.
     pub(super) fn go_on_reading(&mut self, ino: Ino, range: Range<u64>) {
         let how = Keeping {
             first: self.cache.bytes_max() / STREAM_KEPT,
@@ -492,7 +495,7 @@ impl Fs {
         }
         self.cache.leave(ino, left);
     }
-    /// Begins to read what comes after a place.
+    /// Begins to read ahead from an offset.
     fn read_ahead(&mut self, ino: Ino, from: u64) {
         let file = self.files.get_mut(&ino).expect("it is open");
         if file.ahead == 0 {
@@ -517,7 +520,8 @@ impl Fs {
         }
     }
 
-    /// Reads a range from objects, but for what is being read; which of these reads it takes.
+    /// Reads a range from objects, except for what is being read already; collects the reads that
+    /// cover it.
     fn fetch(&mut self, ino: Ino, offset: u64, end: u64, into: &mut BTreeSet<u64>) {
         let (mark, file) = (self.cache.reading(ino), &self.files[&ino]);
         let grant = file.grants;
@@ -565,7 +569,7 @@ impl Fs {
         }
     }
 
-    /// An object has been read for what is kept, or cannot be.
+    /// An object has been read for the cache, or failed.
     pub(super) fn on_fetched(
         &mut self,
         number: u64,
@@ -621,7 +625,7 @@ impl Fs {
     }
 }
 
-/// What is kept, if nothing of it is missing.
+/// The cached data, if nothing is missing.
 pub(super) fn whole(parts: Vec<Part>) -> Option<Vec<Bytes>> {
     let data = parts.into_iter().map(|part| match part {
         Part::Data(data) => Some(data),

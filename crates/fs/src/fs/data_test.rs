@@ -10,7 +10,7 @@ const MIB: u64 = 1 << 20;
 const OBJECT: u64 = 4 * MIB;
 const SIZE: u64 = 96 * MIB;
 
-/// A client that keeps so many bytes of what it reads of the file, which is in objects of 4 MiB.
+/// A client with a cache of this size that reads the file, which is in objects of 4 MiB.
 fn reading(bytes_max: u64) -> Client {
     let mut client = Client::new();
     client.fs.cache = Cache::new(usize::try_from(bytes_max).expect("small"));
@@ -41,7 +41,7 @@ fn reading(bytes_max: u64) -> Client {
         number: 0,
     };
     client.turn(Some(Message::FsCaps(FsCaps { items: vec![news] })));
-    // How large it is.
+    // The size.
     let (_, number) = client.ask(Ask::Read {
         ino: INO,
         offset: SIZE,
@@ -51,7 +51,7 @@ fn reading(bytes_max: u64) -> Client {
     client.ended();
     client
 }
-/// The oldest operation brings what it asks for: the number of its object, again and again.
+/// Completes the oldest operation; its data is the object's number, repeated.
 fn bring(client: &mut Client) -> u64 {
     let operation = &client.objects.taken[0].1;
     let name = operation.object.name.to_string();
@@ -73,9 +73,9 @@ fn bring(client: &mut Client) -> u64 {
     length
 }
 
-/// Reading ahead asked for 16 MiB at a time, of which a reader got nothing before it had come
-/// whole: OSDs waited for the reader, then the reader for OSDs, and large reads had a third of the
-/// rate of objects.
+/// Reading ahead requested 16 MiB at a time, and a reader got nothing before everything had
+/// arrived: OSDs waited for the reader, then the reader for OSDs, and large reads reached a third
+/// of the objects' rate.
 #[test]
 fn a_reader_waits_for_one_piece_and_no_osd_for_the_reader() {
     let mut client = reading(1024 * MIB);
@@ -121,7 +121,7 @@ fn a_reader_waits_for_one_piece_and_no_osd_for_the_reader() {
     assert_eq!(brought, SIZE, "each byte comes once");
 }
 
-/// Reads a MiB; how many bytes were brought meanwhile.
+/// Reads a MiB; returns how many bytes were fetched meanwhile.
 fn read(client: &mut Client, at: u64) -> u64 {
     let (now, ask) = (
         client.now,
@@ -160,9 +160,8 @@ fn read(client: &mut Client, at: u64) -> u64 {
     brought
 }
 
-/// Each read of what was there went through a turn of the reactor, which receives meanwhile, and
-/// was put together from sixteen pieces: large reads that need no object had half the rate of
-/// objects.
+/// Each read of cached data went through a turn of the reactor, which also receives, and was
+/// assembled from sixteen pieces: large cached reads reached half of the objects' rate.
 #[test]
 fn what_was_read_ahead_is_answered_at_once_and_in_one_piece() {
     let mut client = reading(1024 * MIB);
@@ -194,12 +193,12 @@ fn what_was_read_ahead_is_answered_at_once_and_in_one_piece() {
     );
 }
 
-/// A file that was read once pushed out all others, and each of its bytes cost memory of its own.
+/// A file that was read once evicted all others, and each of its bytes took new memory.
 #[test]
 fn a_reader_that_goes_through_a_file_leaves_most_of_it_behind() {
     let kept_max = 48 * MIB;
     let mut client = reading(STREAM_KEPT * kept_max);
-    // What is kept of it, what is read ahead, and what is being read.
+    // What is cached of it, what is read ahead, and what is being read.
     let most = kept_max + AHEAD.end() + 2 * CHUNK;
     for at in (0..SIZE).step_by(MIB as usize) {
         read(&mut client, at);
@@ -222,9 +221,9 @@ fn a_reader_that_goes_through_a_file_leaves_most_of_it_behind() {
     assert_eq!(third.sum::<u64>(), 0, "what is read again is kept");
 }
 
-/// A file was being closed when its client greeted, and so claimed nothing of it; opened once more
-/// before the close had ended it was granted again, with what was kept from before that others may
-/// have written since. (Found by reading.)
+/// A file was being closed when its client greeted, so it was not claimed; it was reopened before
+/// the close had ended and granted again, with cached data from before that others may have
+/// overwritten since. (Found by reading.)
 #[test]
 fn what_is_being_closed_when_its_client_greets_is_kept_no_more() {
     let mut client = reading(1024 * MIB);

@@ -1,21 +1,22 @@
-//! Names of files in directories that are delegated to this client: made and removed here, and sent
-//! a moment later (beyond the paper; ADR 0006, "Delegated directories").
+//! Names of files in directories delegated to this client: created and removed here, and sent a
+//! moment later (beyond the paper; ADR 0006, "Delegated directories").
 //!
 //! ```text
-//!  Make, Unlink ─▶ delegated, and all of it known that matters? ─▶ done here, answered ─▶ sent, with number and time
-//!                   │ no                      │ but the server has yet to answer something about the directory
+//!  Make, Unlink ─▶ delegated, and everything relevant known? ─▶ done here, answered ─▶ sent, with number and time
+//!                   │ no                      │ yes, but the server still has to answer a request about the directory
 //!                   ▼                         ▼
-//!                 the server is asked       that is waited for, once
-//!  FsCaps, a greeting ─▶ all is sent ─▶ Comply, FsCaughtUp
+//!                 the server is asked       it waits for that, once
+//!  FsCaps, a greeting ─▶ everything is sent ─▶ Comply, FsCaughtUp
 //! ```
-//! An archive's program makes thousands of files in directories that no other client knows of, and
-//! waited for the server with each of them.
+//! A program that unpacks an archive creates thousands of files in directories that no other client
+//! knows, and used to wait for the server with each of them.
 //!
-//! Invariants: what is done here the server will do in the same way: the directory's rights, owner
-//! and head are known, the name is known to be free, or to be a file's only one; nothing else about
-//! the directory is under way. What is done here rests on nothing that this client has asked and
-//! was not answered. No object of a file that was made here is written before the server knows it.
-//! Who synchronizes waits until it is safe; what the server does not take is an error there.
+//! Invariants: the server will get the same result for everything done here: the directory's
+//! permissions, owner and head are known, the name is known not to exist, or to be a file's only
+//! name, and no other request about the directory is in flight. Nothing done here depends on
+//! unanswered requests of this client. No object of a file created here is written before the
+//! server knows the file. A caller that synchronizes waits until the change is safe; if the server
+//! refuses it, that is an error there.
 
 #[cfg(test)]
 #[path = "delegated_test.rs"]
@@ -27,13 +28,13 @@ use crate::file::Made;
 use nacre_wire::fs::inode::{ACL_DEFAULT, S_ISGID};
 use nacre_wire::fs::{FileKind, Inode};
 
-/// With fewer numbers than this more are asked for.
+/// With fewer numbers than this, more are requested.
 const NUMBERS_LOW: u64 = 512;
 
-/// Numbers of a rank that are this client's.
+/// A rank's numbers that are assigned to this client.
 #[derive(Debug, Default)]
 struct Numbers {
-    /// From this on, so many.
+    /// First number and count.
     ranges: VecDeque<(Ino, u64)>,
     asked: bool,
     wanted: bool,
@@ -43,7 +44,8 @@ struct Numbers {
 #[derive(Debug, Default)]
 pub(super) struct Delegated {
     numbers: BTreeMap<Rank, Numbers>,
-    /// Calls that wait until nothing about their directory is under way, and those that have.
+    /// Calls that wait until nothing about their directory is in flight, and those that have
+    /// waited.
     calls: BTreeMap<Ino, Vec<(CallId, FsCall)>>,
     waited: BTreeSet<CallId>,
 }
@@ -52,13 +54,13 @@ impl Delegated {
     pub fn has_calls(&self) -> bool {
         !self.calls.is_empty()
     }
-    /// The next instance may be another file system's client.
+    /// The next instance may be a client of another file system.
     pub fn on_evicted(&mut self) {
         self.numbers
             .values_mut()
             .for_each(|numbers| numbers.ranges.clear());
     }
-    /// A rank has given some, or not.
+    /// A rank has assigned some, or not.
     pub fn on_numbers(&mut self, rank: Rank, given: Option<FsAnswer>) {
         let numbers = self.numbers.entry(rank).or_default();
         numbers.asked = false;
@@ -79,17 +81,17 @@ impl Delegated {
     }
 }
 
-/// Why something is not done here.
+/// Why a call is not executed here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotHere {
-    /// What is under way about the directory is to be answered first.
+    /// A pending request about the directory must be answered first.
     Busy(Ino),
-    /// The server is to be asked.
+    /// The server must be asked.
     No,
 }
 
 impl Fs {
-    /// Does a call here, if it is one that can be done here now.
+    /// Executes a call here, if that is possible now.
     pub(super) fn do_here(&mut self, call: &FsCall) -> Result<Outcome, NotHere> {
         let (FsCall::Make { dir, name, .. } | FsCall::Unlink { dir, name, .. }) = call else {
             return Err(NotHere::No);
@@ -205,8 +207,8 @@ impl Fs {
         self.note_unsent(Unsent::Name(call.clone(), FsAgain { stamp, made }));
     }
 
-    /// Whether a server has yet to answer something that decides what may be done in a directory:
-    /// about that, or about the one that it is in, from where it may be removed.
+    /// Whether a server still has to answer something that decides what may be done in a directory:
+    /// about it, or about its parent, from which it may be removed.
     fn is_busy(&self, dir: Ino) -> bool {
         let home = self.names.home(dir);
         [Some(dir), home]
@@ -215,7 +217,8 @@ impl Fs {
             .any(|ino| self.sessions.is_busy(ino))
     }
 
-    /// A call that can be done here, or wait until it can, needs no request; else it comes back.
+    /// A call that can be executed here, or wait until it can, needs no request; any other call is
+    /// returned.
     pub(super) fn done_or_put_off(
         &mut self,
         id: CallId,
@@ -245,9 +248,9 @@ impl Fs {
             Err(_) => Some(call),
         }
     }
-    /// Calls that waited go on; what is done here later is prepared for.
+    /// Continues waiting calls, and prepares for later ones.
     pub(super) fn go_on_delegated(&mut self, out: &mut Vec<Output>) {
-        // Given back meanwhile, it is no reason to wait.
+        // If it was returned meanwhile, it is no reason to wait.
         let busy =
             |dir: &Ino| self.is_busy(*dir) && self.names.delegated(&self.lasting(), *dir).is_some();
         let over: Vec<Ino> = self
@@ -291,7 +294,7 @@ impl Fs {
         }
     }
 
-    /// Sends what was done here.
+    /// Sends a change that was made here.
     pub(super) fn send_done_here(&mut self, call: FsCall, done: FsAgain, out: &mut Vec<Output>) {
         let (FsCall::Make { dir, .. } | FsCall::Unlink { dir, .. }) = &call else {
             unreachable!("names are made and removed here")
@@ -303,7 +306,7 @@ impl Fs {
         let purpose = Purpose::Here { dir: *dir, made };
         self.request_with(rank, call, Some(done), purpose, out);
     }
-    /// The server has done it, too, or has not.
+    /// The server has made the same change, or has refused it.
     pub(super) fn done_here(
         &mut self,
         dir: Ino,

@@ -1,4 +1,4 @@
-//! Names that a client makes and removes itself.
+//! Names that a client creates and removes itself.
 
 use super::super::testing::{Client, LAYOUT, make_open, reply_to};
 use super::*;
@@ -28,7 +28,8 @@ fn file(ino: Ino) -> FsNode {
         home: Some(Ino::ROOT),
     }
 }
-/// A client that knows all of the root, where there is `old`, and to which that is delegated.
+/// A client that knows the whole root directory, which contains `old`, and to which it is
+/// delegated.
 fn delegated() -> Client {
     let mut client = Client::keeping(100);
     client.fs.config.dirty_max = 1 << 20;
@@ -110,14 +111,14 @@ fn entries(client: &mut Client) -> u64 {
         other => panic!("{other:?}"),
     }
 }
-/// What was sent that had been done here, and all the rest.
+/// Requests sent for changes made here, and all others.
 fn sent(client: &Client) -> (Vec<FsRequest>, Vec<FsRequest>) {
     client
         .asks(0)
         .into_iter()
         .partition(|request| request.foretold.is_some())
 }
-/// What the server says of what it was told.
+/// The server's answer to a change made here.
 fn taken(request: &FsRequest) -> FsAnswer {
     let mut node = file(request.foretold.expect("it was done here").made);
     node.inode.ctime = request.foretold.expect("see above").stamp;
@@ -127,7 +128,7 @@ fn taken(request: &FsRequest) -> FsAnswer {
     }
 }
 
-/// An archive's program waited for the server with each file that it made.
+/// A program that unpacks an archive waited for the server with each file that it created.
 #[test]
 fn names_come_and_go_without_waiting_for_the_server() {
     let mut client = delegated();
@@ -160,7 +161,7 @@ fn names_come_and_go_without_waiting_for_the_server() {
         (vec![first.ino, second.ino, Ino::TOP], 0),
         "in the order in which they were done"
     );
-    // What the server says then is no news: a name that has gone meanwhile stays so.
+    // The server's answer is not news then: a name removed meanwhile stays removed.
     client.reply(FsReply {
         keep: true,
         changed: vec![first.ino],
@@ -169,7 +170,7 @@ fn names_come_and_go_without_waiting_for_the_server() {
     assert_eq!(entries(&mut client), 2);
 }
 
-/// Other clients are shown a directory when all that was done in it has been said.
+/// A directory is shown to other clients after everything done in it was reported.
 #[test]
 fn what_was_done_is_said_before_the_directory_is_given_back() {
     let mut client = delegated();
@@ -204,7 +205,7 @@ fn what_was_done_is_said_before_the_directory_is_given_back() {
         "it is not its own any more"
     );
 }
-/// Over a new connection, too: it has caught up when it has said so.
+/// Also over a new connection: the client has caught up after it has reported that.
 #[test]
 fn who_greets_again_says_first_what_was_done() {
     let mut client = delegated();
@@ -224,8 +225,8 @@ fn who_greets_again_says_first_what_was_done() {
     );
 }
 
-/// A request under way would be answered from before or after what is done here: no one could say
-/// which.
+/// A request in flight could be answered from before or after a change made here: the client could
+/// not tell which.
 #[test]
 fn nothing_is_done_while_the_server_has_yet_to_answer_about_the_directory() {
     let mut client = delegated();
@@ -235,7 +236,7 @@ fn nothing_is_done_while_the_server_has_yet_to_answer_about_the_directory() {
     };
     let (_, set) = client.ask(Ask::Names(set));
     assert!(made(&mut client, "a").is_none());
-    // It waits for that answer, and needs none of its own.
+    // It waits for that answer, and needs no request of its own.
     let (call, asked) = client.ask(Ask::Names(make_open("a".into(), true)));
     assert_eq!((asked, client.ended()), (None, vec![]));
     let answer = FsAnswer::Node {
@@ -270,7 +271,7 @@ fn what_is_not_certain_the_server_is_asked() {
     assert!(made(&mut client, "a").is_none(), "others may have gone on");
 }
 
-/// Its first object would be one of no file, if the server did not take that it was made.
+/// Its first object would belong to no file if the server refused its creation.
 #[test]
 fn no_object_is_written_before_the_server_knows_the_file() {
     let mut client = delegated();
@@ -329,7 +330,7 @@ fn what_is_not_safe_is_waited_for_and_what_was_not_taken_is_an_error_of_who_sync
     );
 }
 
-/// Each was sent by itself: a turn was wanted, to see when they are to be sent, and sent what there
+/// Each was sent separately: a turn was requested to check when they are due, and sent what there
 /// was.
 #[test]
 fn many_are_sent_together() {
@@ -352,8 +353,8 @@ fn many_are_sent_together() {
     assert_eq!(sent(&client).0.len(), UNSENT_MAX);
 }
 
-/// Each close was told with the next turn, and its answer made the next turn: so names came one by
-/// one, too.
+/// Each close was reported with the next turn, and its answer caused the next turn: so names were
+/// sent one by one, too.
 #[test]
 fn closes_are_told_with_the_names() {
     let mut client = delegated();

@@ -1,21 +1,22 @@
-//! An instance of this client is over: others went on without it, and it goes on as the next one.
+//! An instance of this client has ended: others continued without it, and it continues as the next
+//! one.
 //!
 //! ```text
 //!  FsEvicted ──────────────────────┐
-//!  an operation ends as fenced ────┴▶ what was begun fails, once ─▶ next instance: new objects' client, new session
+//!  an operation ends as fenced ────┴▶ begun calls fail, once ─▶ next instance: new object client, new session
 //! ```
-//! The server fences an instance before it gives others what that one had, so an operation may say
-//! so first. A server that took the rank meanwhile may not know; it hears of the next instance by
-//! its greeting.
+//! The server fences an instance before it gives its files to others, so an operation may fail
+//! first. A server that claimed the rank meanwhile may not know; it learns of the next instance
+//! from its greeting.
 //!
-//! What callers had begun ends with `EIO`: it may have happened or not. What was answered and is
-//! not safe is an error of the next `fsync`. Files stay open.
+//! Begun calls end with `EIO`: they may have been executed or not. What was answered and is not
+//! safe is an error of the next `fsync`. Files stay open.
 //!
-//! It is one instance for all ranks: what one of them says is true of all.
+//! There is one instance for all ranks: what one of them reports applies to all.
 //!
-//! Of others' fences: each operation rests on the map that the server had when it last said
-//! something ([`ObjectCluster::rest_on`]). So no OSD executes it that would still execute what a
-//! fenced client sent.
+//! About fences of other clients: each operation depends on the map that the server had in its last
+//! message ([`ObjectCluster::rest_on`]). So no OSD executes it that would still execute a fenced
+//! client's requests.
 
 #[cfg(test)]
 #[path = "evicted_test.rs"]
@@ -25,15 +26,15 @@ use super::*;
 use crate::session::Ended;
 use nacre_types::Epoch;
 
-/// What is known of fences: of this client, and of others.
+/// What is known about fences: of this client, and of others.
 #[derive(Debug, Default)]
 pub(super) struct Fencing {
-    /// An operation of this instance ended because that is fenced.
+    /// An operation of this instance failed because the instance is fenced.
     fenced: bool,
-    /// Operations up to this one are a former instance's.
+    /// Operations up to this one belong to a former instance.
     former: Option<OpId>,
     /// The newest map of its servers. Before they give it what another client had, they have the
-    /// map that fences that one.
+    /// map that fences that client.
     epoch: Epoch,
 }
 
@@ -45,7 +46,7 @@ impl Fencing {
     pub const fn epoch(&self) -> Epoch {
         self.epoch
     }
-    /// An operation has ended.
+    /// Handles the end of an operation.
     pub fn look(&mut self, Completion { id, result }: &Completion) {
         let fence = matches!(
             result,
@@ -59,18 +60,18 @@ impl Fencing {
 }
 
 impl Fs {
-    /// Which instance it is now, of its objects' client as well ([`Service::instance`]).
+    /// The current instance, also for its object client ([`Service::instance`]).
     #[must_use]
     pub const fn acts_as(&self) -> Instance {
         self.sessions.instance()
     }
 
-    /// Others went on without this client: it says what was lost to who asks next.
+    /// Others continued without this client: it reports losses to the next caller that asks.
     pub(super) fn on_evicted(&mut self, instance: Instance, out: &mut Vec<Output>) {
         if instance != self.acts_as() {
             return;
         }
-        // That ends with it, too.
+        // These end with it, too.
         self.send_foretold(out);
         let mut last = None;
         while let Some(rank) = self.sessions.following(last) {
@@ -97,18 +98,18 @@ impl Fs {
         } in ended
         {
             match told {
-                // It has the file open.
+                // The client has the file open.
                 Some(_) if matches!(call, FsCall::Open { .. }) => {}
                 Some(again) => {
                     call.inos()
                         .chain([again.made])
                         .for_each(|ino| self.losses.lost(ino));
                 }
-                // Its caller waits for it.
+                // Its caller is waiting.
                 None => self.on_answer(number, &call, FsAnswer::Failed { errno: EIO }, out),
             }
         }
-        // What is under way ends by itself. The rest belongs to calls of the former instance, too.
+        // What is in flight ends by itself. The rest also belongs to calls of the former instance.
         for (_, whom) in std::mem::take(&mut self.operations) {
             self.piece_ended(whom, Err(Failure::Refused(OpFailure::Fenced {})), out);
         }

@@ -1,4 +1,4 @@
-//! A client whose instance is over: what it has begun, what it begins then, and as which instance.
+//! A client whose instance has ended: its begun calls, its later calls, and their instance.
 
 use super::super::testing::{Client, INO, buffering, node};
 use super::*;
@@ -8,7 +8,7 @@ const FENCED: Result<Done, Failure> = Err(Failure::Refused(OpFailure::Fenced {})
 const FIRST: Instance = Instance(5);
 const SECOND: Instance = Instance(6);
 
-/// With a file open, of objects of 4 KiB, of which two are being written, as far as there is room.
+/// With a file open, in objects of 4 KiB, two of which are being written, as far as there is room.
 fn writing(room: usize) -> (Client, CallId) {
     let mut client = Client::writing(100, room);
     let data = Bytes::from(vec![7; 8192]);
@@ -31,7 +31,7 @@ fn greeting(client: &Client) -> FsSession {
 fn evicted(instance: Instance) -> Option<Message> {
     Some(Message::FsEvicted(FsEvicted { instance }))
 }
-/// What waits for room is not begun by the next instance: others may have been given the file's
+/// Calls that wait for room are not begun by the next instance: others may have got the file's
 /// locks.
 #[test]
 fn what_an_instance_has_begun_ends_once_and_the_next_one_goes_on() {
@@ -61,8 +61,8 @@ fn what_an_instance_has_begun_ends_once_and_the_next_one_goes_on() {
     );
 }
 
-/// The OSDs know of a fence before the server says that it is there. A server that took the rank
-/// meanwhile does not know it at all: the client was welcomed, and each of its writes failed.
+/// The OSDs know of a fence before the server reports it. A server that claimed the rank meanwhile
+/// does not know it at all: the client was welcomed, and each of its writes failed.
 #[test]
 fn an_operation_that_is_fenced_ends_its_instance() {
     let (mut client, call) = writing(2);
@@ -83,8 +83,8 @@ fn an_operation_that_is_fenced_ends_its_instance() {
     assert_eq!(greeting(&client).instance, SECOND);
 }
 
-/// The server gives a client what a fenced one had. An OSD that has not heard of the fence must not
-/// take both.
+/// The server gives a client what a fenced one had. An OSD that does not know the fence must not
+/// accept both.
 #[test]
 fn operations_rest_on_the_map_that_the_server_has() {
     let (mut client, _) = writing(1);
@@ -96,9 +96,9 @@ fn operations_rest_on_the_map_that_the_server_has() {
     assert_eq!(client.objects.rests_on, Epoch(client.now.0 / 1_000_000));
 }
 
-/// Seed 505: its server was gone when what it appended was in objects. The next one evicted it, and
-/// removed what it did not know of. Coming back it told that it had written that: a file had zeros,
-/// and its program was told that they were its data.
+/// Seed 505: its server was gone when its append was in objects. The next server evicted it, and
+/// removed data that it did not know. When it came back it reported that it had written that: a
+/// file had zeros, and its program was told that they were its data.
 #[test]
 fn what_a_former_instance_wrote_is_told_by_no_later_one() {
     let (mut client, call) = writing(2);
@@ -122,9 +122,9 @@ fn what_a_former_instance_wrote_is_told_by_no_later_one() {
     );
 }
 
-/// Others have gone on since: what was kept of a file may be old, also when this client has it
-/// alone again. (Of two thousand simulated clients that are evicted few have kept anything, fewer
-/// get it back to keep.)
+/// Others have continued since: cached data of a file may be outdated, even when this client has it
+/// alone again. (Of two thousand simulated evicted clients few have cached anything, and fewer get
+/// the file back.)
 #[test]
 fn the_next_instance_reads_what_the_former_one_had_kept() {
     let (mut client, _) = buffering(true);

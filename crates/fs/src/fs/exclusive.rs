@@ -2,26 +2,26 @@
 //! at a time has such a file alone (CEPH-08, -09).
 //!
 //! ```text
-//!  Append, or a Write into several objects ─▶ queued ─▶ Alone: all others do nothing with the file
-//!     ─▶ one after the other: to objects ─▶ answered
-//!                          or large ─▶ larger? Wrote ─▶ kept as dirty data ─▶ answered ─▶ to objects
-//!     ─▶ none left, or others' turn: all is in objects and told ─▶ Alone has ended
+//!  Append, or a Write into several objects ─▶ queued ─▶ Alone: all others are excluded from the file
+//!     ─▶ one after another: to objects ─▶ answered
+//!                          or large ─▶ larger? Wrote ─▶ cached as dirty data ─▶ answered ─▶ to objects
+//!     ─▶ none left, or others' turn: everything is in objects and reported ─▶ Alone has ended
 //! ```
-//! Who has the file alone anyhow (`Buffer`) needs none of this, nor does a write into one object:
-//! that happens as a whole there. Of several objects each takes its part when it comes, so others
-//! would see one half of a write, and of two writes each could win in one object. What is appended
-//! goes where the file ends, which one client at a time knows.
+//! A client with `Buffer` does not need this, and neither does a write into one object, which is
+//! atomic there. Several objects each take their part when it arrives, so others would see one half
+//! of a write, and of two writes each could win in one object. Appends go to the file's end, which
+//! only one client at a time knows.
 //!
-//! A client that gives way ends its writes first, and the reads that need more than one operation:
-//! such a read would find one object as it was before and the next one as it was after. Other calls
-//! of the one that has the file alone wait as those of others do.
+//! A client that is excluded first ends its writes, and the reads that need more than one
+//! operation: such a read would find one object before and the next one after a write. Other calls
+//! of the client that has the file alone wait like those of others.
 //!
-//! What is answered before it is written is lost with its client, or is an error of `fsync`, as all
-//! that is dirty. A client that dies leaves half of what it was writing, and so does a cluster that
-//! is full. Each call is one write: a kernel makes several of what is larger than it takes at once.
+//! Data that is answered before it is written is lost with its client, or is an error of `fsync`,
+//! like all dirty data. A client that dies leaves a partial write, and so does a full cluster. Each
+//! call is one write: a kernel splits a write that is larger than its limit.
 //!
-//! Invariants: others do nothing from the first byte of such a write until all of it is in objects,
-//! and told if the file has become larger; what is written so never overlaps in time.
+//! Invariants: others are excluded from the first byte of such a write until all of it is in
+//! objects, and reported if the file has become larger; such writes never overlap in time.
 
 #[cfg(test)]
 #[path = "exclusive_test.rs"]
@@ -31,24 +31,24 @@ use super::*;
 use crate::file::Alone;
 use crate::pieces::spans;
 
-/// Such writes in a row: then others have their turn.
+/// Most such writes in a row: then it is others' turn.
 const IN_A_ROW: u32 = 32;
 
 impl Fs {
-    /// Whether a call writes to several objects of a file that others may have open, too.
+    /// Whether a call writes to several objects of a file that others may also have open.
     pub(super) fn is_exclusive(&self, ino: Ino, ask: &Ask) -> bool {
         let (Some(file), Ask::Write { offset, data, .. }) = (self.files.get(&ino), ask) else {
             return false;
         };
         let end = offset.saturating_add(data.len() as u64);
-        // What is written later is no one write anyhow.
+        // Delayed writes are not atomic anyway.
         !file.is_lazy()
             && file.cap < (FsCap::Cache {})
             && spans(&file.layout, *offset, end)
             && !mutant(Mutant::SpanningUnlocked)
     }
 
-    /// Takes a write that needs the file alone.
+    /// Queues a write that needs exclusive access.
     pub(super) fn queue_exclusive(
         &mut self,
         call: CallId,
@@ -63,11 +63,11 @@ impl Fs {
         self.go_on_exclusive(ino, out);
     }
 
-    /// Does what is possible now.
+    /// Performs the steps that are possible now.
     pub(super) fn go_on_exclusive(&mut self, ino: Ino, out: &mut Vec<Output>) {
         while self.exclusive_step(ino, out) {}
     }
-    /// The same; whether more may be possible.
+    /// One step; returns whether more may be possible.
     fn exclusive_step(&mut self, ino: Ino, out: &mut Vec<Output>) -> bool {
         let Some(file) = self.files.get_mut(&ino) else {
             return false;
@@ -79,7 +79,7 @@ impl Fs {
         if file.resizing || file.recall.is_some() {
             return false;
         }
-        // What is under way when others begin to wait ends first, as theirs does.
+        // I/O in progress when others begin to wait ends first, like theirs.
         let is_busy = file.writes > 0 || file.reads > 0;
         match file.alone {
             Alone::No if !file.exclusive.is_empty() => {
@@ -89,7 +89,7 @@ impl Fs {
                 false
             }
             Alone::Yes if is_busy => false,
-            // How large it is is not known any more: the answer to the next turn says it.
+            // Its size is not known any more: it is in the answer for the next turn.
             Alone::Yes
                 if file.exclusive.is_empty() || file.in_a_row >= IN_A_ROW || !file.is_fresh =>
             {
@@ -100,7 +100,7 @@ impl Fs {
         }
     }
 
-    /// Begins the next write; whether another one may begin.
+    /// Begins the next write; returns whether another one may begin.
     fn next_exclusive(&mut self, ino: Ino, out: &mut Vec<Output>) -> bool {
         let file = &self.files[&ino];
         let (offset, data, appends) = match file.exclusive.front() {
@@ -109,17 +109,17 @@ impl Fs {
             _ => return false,
         };
         if file.may_wait(offset.saturating_add(data.len() as u64)) {
-            // Put off with its place, it would be written there when it is others' turn.
+            // If it were deferred with its offset, it would be written there during others' turn.
             self.hurry(ino, out);
             return false;
         }
-        // The server is told first how large such a write makes the file. If its client died then,
-        // a log would have zeros where a record was to be.
+        // The server is told first how large such a write makes the file. For an append this would
+        // be wrong: if its client died then, a log would have zeros where a record was to be.
         let is_early = !appends
             && self.is_answered_early(ino, offset, &data)
             && !self.files[&ino].has_no_room(self.now)
             && self.cache.dirty() < self.config.dirty_max as u64;
-        // What was answered before may be of the same bytes.
+        // Earlier answered writes may concern the same bytes.
         if !is_early && !self.is_all_written(ino) {
             self.flush(ino, out);
             return false;
@@ -142,7 +142,7 @@ impl Fs {
         self.cache.dirty_of(ino) == 0 && self.files.get(&ino).is_none_or(is_idle)
     }
 
-    /// Others have their turn, once they find in objects what was written, and the file as large;
+    /// Ends the turn once everything written is in objects and the file's size is reported; returns
     /// whether that is so.
     fn end_turn(&mut self, ino: Ino, out: &mut Vec<Output>) -> bool {
         let keeps = self.files[&ino].cap >= FsCap::Cache {};
@@ -170,8 +170,8 @@ impl Fs {
 
     // ── answered before it is written ───────────────────────────────────────────────────
 
-    /// Whether this client has the file alone to write so much that its caller does not wait for
-    /// it.
+    /// Whether this client has the file alone for a write so large that its caller need not wait
+    /// for it.
     pub(super) fn is_answered_early(&self, ino: Ino, offset: u64, data: &Bytes) -> bool {
         let is_large = data.len() > self.config.early_above;
         let is_alone = |file: &File| {
@@ -184,7 +184,7 @@ impl Fs {
         };
         is_large && self.files.get(&ino).is_some_and(is_alone)
     }
-    /// Begins one that its caller does not wait for.
+    /// Begins a write that its caller does not wait for.
     fn write_early(
         &mut self,
         call: CallId,
@@ -201,8 +201,8 @@ impl Fs {
         if !file.is_beyond(end) {
             return self.keep_early(call, ino, offset, &data, out);
         }
-        // The server is to have room for it, and not to take it for what an evicted client has left
-        // there.
+        // The server must have room for it, and must not mistake it for data left by an evicted
+        // client.
         file.writes += 1;
         file.writes_from(offset);
         let wrote = FsCall::Wrote {
@@ -228,7 +228,7 @@ impl Fs {
 
     // ── what the server says ────────────────────────────────────────────────────────────
 
-    /// The server has answered that others wait, or why not.
+    /// The server has answered that others are excluded, or why not.
     pub(super) fn alone(&mut self, ino: Ino, given: Result<FsAnswer, u16>, out: &mut Vec<Output>) {
         let Some(file) = self.files.get_mut(&ino) else {
             return;

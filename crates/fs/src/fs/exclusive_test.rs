@@ -1,4 +1,4 @@
-//! Writes of a client that is not alone with a file, and its turn.
+//! Writes of a client that shares a file, and its turn.
 
 use super::super::testing::{Client, INO, node};
 use super::*;
@@ -13,7 +13,7 @@ const fn is_alone(call: &FsCall) -> bool {
 const fn is_comply(call: &FsCall) -> bool {
     matches!(call, FsCall::Comply { .. })
 }
-/// Writes so many bytes; objects are of 4 KiB.
+/// Writes this many bytes; objects have 4 KiB.
 fn write(offset: u64, length: usize) -> Ask {
     Ask::Write {
         ino: INO,
@@ -29,7 +29,7 @@ const fn read(offset: u64, length: u32) -> Ask {
     }
 }
 
-/// A client that has a file open that others have open, too.
+/// A client with a file open that others have open, too.
 fn shared(size: u64) -> Client {
     let mut client = Client::new();
     client.objects.room = 99;
@@ -51,7 +51,7 @@ fn caps(client: &mut Client, cap: FsCap, number: u64) {
         }],
     })));
 }
-/// Asks for a write that needs the file alone, and has it so.
+/// Requests a write that needs exclusive access, and gets the access.
 fn write_alone(client: &mut Client, ask: Ask, size: u64) -> CallId {
     let (call, _) = client.ask(ask);
     let alone = client.asked(is_alone);
@@ -65,7 +65,7 @@ fn write_alone(client: &mut Client, ask: Ask, size: u64) -> CallId {
     call
 }
 
-/// Its opening is not safe yet, so it may not write; others may not go on in that time, or they
+/// Its opening is not safe yet, so it may not write; others may not continue in that time, or they
 /// would append where it writes then.
 #[test]
 fn a_turn_lasts_until_what_was_appended_is_written_and_told() {
@@ -118,7 +118,7 @@ fn a_turn_lasts_until_what_was_appended_is_written_and_told() {
     );
 }
 
-/// CEPH-09: others see all of it or nothing. What lies in one object costs no request.
+/// CEPH-09: others see all of it or nothing. Writes within one object cost no request.
 #[test]
 fn a_write_to_two_objects_has_the_file_alone() {
     let mut client = shared(8192);
@@ -132,7 +132,7 @@ fn a_write_to_two_objects_has_the_file_alone() {
 
     let across = write_alone(&mut client, write(4000, 200), 8192);
     assert_eq!(client.objects.taken.len(), 2);
-    // Its own reads wait as others do.
+    // Its own reads wait like those of others.
     client.ask(read(0, 10));
     assert_eq!(client.objects.taken.len(), 2);
     client.objects.end_well();
@@ -150,8 +150,8 @@ fn a_write_to_two_objects_has_the_file_alone() {
     assert_eq!(client.objects.taken.len(), 1, "the read goes on");
 }
 
-/// A reader that gave way at once had found the first object without another client's write, and
-/// found the second one with it.
+/// A reader that gave way at once had read the first object without another client's write, and the
+/// second one with it.
 #[test]
 fn what_is_read_of_two_objects_is_read_before_others_write() {
     for (length, waits) in [(4096, false), (4097, true)] {
@@ -176,7 +176,7 @@ fn what_is_read_of_two_objects_is_read_before_others_write() {
     }
 }
 
-/// One part of it was kept, which is older than what the rest would be.
+/// One part of it was cached, which is older than the rest would be.
 #[test]
 fn what_is_read_to_be_kept_is_read_before_others_write() {
     let mut client = shared(8192);
@@ -198,7 +198,7 @@ fn what_is_read_to_be_kept_is_read_before_others_write() {
     );
 }
 
-/// CEPH-09: a large write is answered once the client has the file alone, and written then.
+/// CEPH-09: a large write is answered once the client has the file alone, and written afterwards.
 #[test]
 fn a_large_write_is_answered_before_it_is_written() {
     let mut client = shared(8192);
@@ -215,10 +215,10 @@ fn a_large_write_is_answered_before_it_is_written() {
         (client.objects.taken.len(), client.asked(is_over)),
         (3, None)
     );
-    // One that overwrites it comes after it, and needs no room.
+    // A write that overwrites it comes after it, and needs no room.
     let (second, _) = client.ask(write(4000, 5001));
     assert_eq!(client.ended(), [(second, Ok(Given::Done))]);
-    // Its caller reads what it wrote, and is told so late that it is safe.
+    // Its caller can read what it wrote, and is told later that it is safe.
     let (own, _) = client.ask(read(4000, 10));
     let (sync, _) = client.ask(Ask::Sync { ino: Some(INO) });
     client.forget_said();
@@ -242,7 +242,7 @@ fn a_large_write_is_answered_before_it_is_written() {
     assert!(ended.contains(&own) && ended.contains(&sync), "{ended:?}");
 }
 
-/// What was answered and cannot be written is an error of `fsync`, once; the turn ends.
+/// Answered data that cannot be written is an error of `fsync`, once; the turn ends.
 #[test]
 fn what_was_answered_and_is_not_written_is_an_error() {
     let mut client = shared(16_384);
@@ -258,7 +258,7 @@ fn what_was_answered_and_is_not_written_is_an_error() {
     assert_eq!(client.ended(), [(sync, Err(ENOSPC))]);
 }
 
-/// It is lost with its client's session, and that is told once.
+/// It is lost with its client's session, which is reported once.
 #[test]
 fn what_was_answered_and_not_written_is_lost_when_others_go_on() {
     let mut client = shared(16_384);
@@ -280,7 +280,7 @@ fn what_was_answered_and_not_written_is_lost_when_others_go_on() {
     );
 }
 
-/// A write that cannot be ended its turn without a word to the server: others waited for good.
+/// An impossible write ended its turn without telling the server: others waited for good.
 #[test]
 fn a_turn_ends_with_a_write_that_is_refused() {
     for (ask, outcome) in [
@@ -300,8 +300,8 @@ fn a_turn_ends_with_a_write_that_is_refused() {
     }
 }
 
-/// The others closed the file while this client waited for its turn; it wrote, and closed it as
-/// well before it was told that it had the turn, and never ended it: who opened the file then
+/// The others closed the file while this client waited for its turn; it wrote, and also closed it
+/// before it was told that it had the turn, and never ended it: a client that opened the file then
 /// waited for good.
 #[test]
 fn a_turn_that_comes_too_late_ends() {
@@ -328,7 +328,8 @@ fn a_turn_that_comes_too_late_ends() {
     assert!(client.fs.files.is_empty());
 }
 
-/// Thirty-two, then others have their turn; what waited meanwhile comes before the next.
+/// Thirty-two writes, then it is others' turn; calls that waited meanwhile come before the next
+/// one.
 #[test]
 fn a_turn_has_an_end() {
     let mut client = shared(8192);
@@ -354,7 +355,7 @@ fn a_turn_has_an_end() {
     assert_eq!(client.objects.taken.len(), 1, "the read that waited");
 }
 
-/// Two who wrote in turn took what a third one was granted back with the message that granted it:
+/// Two alternating writers recalled a third client's grant with the same message that brought it:
 /// it never read.
 #[test]
 fn what_waited_for_a_grant_begins_before_that_is_given_back() {

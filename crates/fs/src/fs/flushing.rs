@@ -1,22 +1,22 @@
-//! Data that is written later: when there is much of it, when it is old, when a caller or the
-//! server wants it written.
+//! Delayed writes: data is written when there is much of it, when it is old, or when a caller or
+//! the server wants it written.
 //!
 //! ```text
 //!  write ─▶ cache, dirty ─▶ flush: objects ─▶ written ─▶ Wrote: how large, and when
-//!                 │ an object full, a second old, too much of all files, Sync, the last close a moment ago, FsCaps
+//!                 │ a full object, a second old, too much over all files, Sync, shortly after the last close, FsCaps
 //! ```
-//! Data goes to objects first and the size to the server then, as with each write of a file that
-//! several have open; where data from before a truncation may lie, the size first.
+//! First data is written to objects, then the size is reported to the server, as for each write of
+//! a shared file; where old data from before a truncation may remain, the size is reported first.
 //!
-//! Once the journal has it that this client is writing a file, a caller that synchronizes it waits
-//! for its objects only: if the client dies, the server looks at these (`mds/probing.rs`). How
-//! large the file is goes to the journal with what comes next.
+//! Once the journal records that this client is writing a file, a caller that synchronizes it waits
+//! for its objects only: if the client dies, the server examines these (`mds/probing.rs`). The
+//! file's size goes to the journal with the next report.
 //!
-//! A caller that propagates (`lazy`) waits for objects and the server's answer, and not for the
+//! A caller that propagates (`lazy`) waits for objects and the server's answer, but not for the
 //! journal.
 //!
-//! Invariants: what a caller synchronizes is written, and known to be, before it is told so; what
-//! cannot be written is an error of the next call that asks.
+//! Invariants: what a caller synchronizes is written, and known to be, before the caller is told
+//! so; a failed write is an error of the next call that asks.
 
 #[cfg(test)]
 #[path = "flushing_test.rs"]
@@ -27,60 +27,61 @@ use crate::cache::RunId;
 use crate::file::Made;
 use crate::session::Moment;
 
-/// Writes to a file that found no room fail at once for so long.
+/// How long writes to a file fail at once after the cluster was full.
 const FULL: Duration = Duration::from_secs(2);
-/// What is dirty is written after so long.
+/// Age at which dirty data is written.
 pub(super) const AFTER: Duration = Duration::from_secs(1);
-/// The last close of a file waits so long, or for so many files, before what is dirty of it is
-/// written: of many small files all are written together.
+/// How long, or for how many files, writing dirty data is delayed after the last close: many small
+/// files are written together.
 const LINGER: Duration = Duration::from_millis(100);
 const CLOSED_MAX: usize = 256;
-/// Bytes of a file in one flush.
+/// Most bytes of a file in one flush.
 const AT_ONCE: usize = 16 << 20;
 
-/// Adjacent bytes of a file on their way to objects.
+/// Adjacent bytes of a file being written to objects.
 #[derive(Debug)]
 pub(super) struct Flush {
     ino: Ino,
     run: RunId,
-    /// First byte, and the one behind the last.
+    /// First byte, and the end, excluded.
     range: (u64, u64),
     left: usize,
     failed: Option<u16>,
 }
 
-/// A call that waits until what is dirty is written.
+/// A call that waits until dirty data is written.
 #[derive(Debug)]
 pub(super) struct Syncing {
     call: CallId,
-    /// Of one file, or of all.
+    /// For one file, or for all.
     ino: Option<Ino>,
-    /// Where what was to be written to each ended, when it was begun.
+    /// For each file, the end of its dirty data when the call began.
     files: BTreeMap<Ino, u64>,
-    /// Flushes up to this.
+    /// Flushes up to this one.
     up_to: u64,
-    /// What was being written already when it came may have been written over since: that is
-    /// flushed then.
+    /// Data that was already being written when the call began may have been overwritten since: it
+    /// is flushed again.
     again: bool,
     until: Until,
 }
 
-/// What a call waits for whose data is in objects.
+/// What a call waits for after its data is in objects.
 #[derive(Clone, Debug)]
 pub(super) enum Until {
-    /// All that was done by then is safe.
+    /// Everything done by then is safe.
     Safe,
-    /// The server knows how large the file is. What is kept of these bytes is forgotten then.
+    /// The server knows the file's size. The cached data of this range is dropped then.
     Told(Ino, Option<Range<u64>>),
 }
 
-/// A call whose data is in objects, and waits until what was done by then is safe.
+/// A call whose data is in objects, and that waits until everything done by then is safe.
 #[derive(Debug)]
 pub(super) struct Unsafe {
     call: CallId,
     ino: Option<Ino>,
     moment: Moment,
-    /// Also those that say what was written: the journal does not have it yet that the file is.
+    /// Includes reports of writes, because the journal does not yet record that the file is being
+    /// written.
     all: bool,
 }
 
@@ -97,7 +98,7 @@ impl Fs {
         }
     }
 
-    /// Takes data that is written later.
+    /// Accepts data that is written later.
     pub(super) fn buffer(
         &mut self,
         call: CallId,
@@ -119,7 +120,7 @@ impl Fs {
         }
     }
 
-    /// Keeps what is written; how large the file's objects are.
+    /// Caches written data; returns the size of the file's objects.
     pub(super) fn keep_written(&mut self, ino: Ino, offset: u64, end: u64, data: &Bytes) -> u64 {
         let stamp = self.stamp();
         self.cache.write(ino, offset, data);
@@ -132,7 +133,7 @@ impl Fs {
         object
     }
 
-    /// Begins to write what is dirty of a file.
+    /// Begins to write dirty data of a file.
     pub(super) fn flush(&mut self, ino: Ino, out: &mut Vec<Output>) {
         let Some(file) = self.files.get_mut(&ino) else {
             return;
@@ -192,7 +193,7 @@ impl Fs {
             }
         }
     }
-    /// The server is to know where it ends before it is written.
+    /// The server must know the file's end before it is written.
     fn tell_first(&mut self, ino: Ino, out: &mut Vec<Output>) {
         let file = self.files.get_mut(&ino).expect("just seen");
         file.growing = true;
@@ -203,7 +204,7 @@ impl Fs {
         };
         self.request(wrote, Purpose::Growing(ino), out);
     }
-    /// Tells the server where what is in objects ends, if it is time.
+    /// Reports to the server the end of what is in objects, if it is time.
     fn tell_flushed(&mut self, ino: Ino, out: &mut Vec<Output>) -> bool {
         let Some(size) = self.files.get_mut(&ino).and_then(File::tell_flushed) else {
             return false;
@@ -219,7 +220,7 @@ impl Fs {
         );
         true
     }
-    /// The server has taken what it was told, or has not: what waited for that is written.
+    /// The server has accepted a report, or refused it: data that waited for that is written.
     pub(super) fn told(&mut self, ino: Ino, given: Result<FsAnswer, u16>, out: &mut Vec<Output>) {
         let Some(file) = self.files.get_mut(&ino) else {
             return;
@@ -235,8 +236,8 @@ impl Fs {
         }
         self.settle(ino, out);
     }
-    /// Whether what is dirty of a file that is being closed is written a little later, with others.
-    /// It stays open until then, so that others who want it are told of it.
+    /// Whether dirty data of a file being closed is written a little later, with others. The file
+    /// stays open until then, so that other clients that want it cause a recall.
     pub(super) fn lingers(&mut self, ino: Ino) -> bool {
         let dirty = self.cache.dirty_of(ino);
         let Some(file) = self.files.get(&ino) else {
@@ -260,13 +261,13 @@ impl Fs {
         self.closed_at = self.closed_at.min(at);
         true
     }
-    /// Files that were closed a moment ago are written.
+    /// Writes files that were closed a moment ago.
     fn write_closed(&mut self, out: &mut Vec<Output>) {
         if self.now >= self.closed_at {
             self.closed_at = Time::MAX;
             for ino in std::mem::take(&mut self.closed) {
                 if self.sessions.is_open(rank_of(ino)) {
-                    // The close goes on when that is done.
+                    // The close continues when that is done.
                     self.flush(ino, out);
                 } else {
                     self.closed.insert(ino);
@@ -280,7 +281,7 @@ impl Fs {
         let all: Vec<Ino> = self.cache.dirty_files().filter(is_open).collect();
         all.into_iter().for_each(|ino| self.flush(ino, out));
     }
-    /// The server knows how large it will be, or does not want it.
+    /// The server knows the future size, or refuses it.
     pub(super) fn grown(&mut self, ino: Ino, given: Result<FsAnswer, u16>, out: &mut Vec<Output>) {
         let Some(file) = self.files.get_mut(&ino) else {
             return;
@@ -292,7 +293,7 @@ impl Fs {
         }
         self.settle(ino, out);
     }
-    /// An object has been written, or cannot be.
+    /// An object has been written, or failed.
     pub(super) fn on_flushed(
         &mut self,
         number: u64,
@@ -318,7 +319,7 @@ impl Fs {
             Some(_) => self.cache.failed(ino, run),
             None => self.cache.written(ino, run),
         }
-        // In another session how it ends is of no interest.
+        // In another session its result does not matter.
         if self
             .files
             .get_mut(&ino)
@@ -329,7 +330,7 @@ impl Fs {
             }
             if let Some(file) = self.files.get_mut(&ino) {
                 if file.is_news(range.1) {
-                    // What comes before it may still be on its way.
+                    // Earlier data may still be in flight.
                     let others = file
                         .flushes
                         .iter()
@@ -343,9 +344,9 @@ impl Fs {
             self.settle(ino, out);
         }
     }
-    /// Some of a file cannot be written: that is lost, and reads as zeros, or what was there
-    /// before; the rest goes on, and the file is as large as it was made. So all that lies in
-    /// objects lies within its size, and goes with it.
+    /// Some of a file cannot be written: that data is lost, and reads as zeros or as old data; the
+    /// rest continues, and the file keeps its size. So all data in objects lies within the file's
+    /// size, and is removed with it.
     fn unwritten(&mut self, ino: Ino, errno: u16) {
         let Some(file) = self.files.get_mut(&ino) else {
             return;
@@ -356,23 +357,23 @@ impl Fs {
         }
         self.lent.take_back(self.now, ino);
     }
-    /// The server does not take what a file is to become: all that is not on its way to objects is
-    /// lost, and its size is what the server says.
+    /// The server refuses a file's future state: everything not being written to objects is lost,
+    /// and its size is the server's.
     pub(super) fn give_up(&mut self, ino: Ino, errno: u16) {
         let Some(file) = self.files.get_mut(&ino) else {
             return;
         };
         self.losses.failed(ino, errno);
-        // What is on its way is waited for: after its close the file may be removed, and objects
-        // that are made later would stay.
+        // What is in flight is waited for: after its close the file may be removed, and objects
+        // created later would remain.
         let flushes = std::mem::take(&mut file.flushes);
         file.abandon();
         file.flushes = flushes;
         self.cache.forget(ino);
-        // Its size is another one now.
+        // Its size has changed.
         self.lent.take_back(self.now, ino);
     }
-    /// Writes that waited until less is dirty.
+    /// Continues writes that waited for less dirty data.
     pub(super) fn let_write(&mut self) {
         if self.cache.dirty() < self.config.dirty_max as u64 {
             while let Some((call, write)) = self.throttled.pop_back() {
@@ -380,16 +381,16 @@ impl Fs {
             }
         }
     }
-    /// Whether nothing of a file is dirty, and the server knows what it was told of it: it may do
-    /// what is asked next before that. If there is something, it is being written from now on.
+    /// Whether nothing of a file is dirty, and the server has confirmed all reports: otherwise it
+    /// might execute the next request first. If there is dirty data, it is now being written.
     pub(super) fn is_written(&mut self, ino: Ino, out: &mut Vec<Output>) -> bool {
         self.flush(ino, out);
         let is_told = |file: &File| file.flushes.is_empty() && !file.growing && !file.is_telling();
         self.cache.dirty_of(ino) == 0 && self.files.get(&ino).is_none_or(is_told)
     }
 
-    /// Tells the server how large a file is and when it was written, if it does not know. All up to
-    /// `end` is in objects.
+    /// Reports to the server the size of a file and when it was written, if it does not know.
+    /// Everything up to `end` is in objects.
     pub(super) fn tell_time(&mut self, ino: Ino, end: u64, out: &mut Vec<Output>) {
         let up_to = (self.cache.dirty_of(ino) > 0).then_some(end);
         if let Some(file) = self.files.get_mut(&ino)
@@ -400,7 +401,7 @@ impl Fs {
         }
     }
 
-    /// What is old is written, and what is written told.
+    /// Writes old dirty data, and reports what is written.
     pub(super) fn write_back(&mut self, out: &mut Vec<Output>) {
         if !self.sessions.is_any_open() {
             return;
@@ -431,7 +432,7 @@ impl Fs {
         self.send_foretold(out);
         self.sync_until(call, ino, Until::Safe, out);
     }
-    /// Begins to write what is dirty of a file, or of all, for a call.
+    /// Begins to write the dirty data of a file, or of all files, for a call.
     pub(super) fn sync_until(
         &mut self,
         call: CallId,
@@ -456,12 +457,12 @@ impl Fs {
             until,
         });
     }
-    /// Begins to write what is dirty of a file; where that ends.
+    /// Begins to write the dirty data of a file; returns its end.
     fn flush_to(&mut self, ino: Ino, out: &mut Vec<Output>) -> u64 {
         self.flush(ino, out);
         self.files.get(&ino).map_or(0, File::written_to)
     }
-    /// Calls whose data is written go on.
+    /// Continues calls whose data is written.
     pub(super) fn go_on_syncing(&mut self, out: &mut Vec<Output>) {
         let all = std::mem::take(&mut self.syncing);
         for mut syncing in all {
@@ -474,7 +475,7 @@ impl Fs {
                     *end = self.flush_to(*ino, out);
                 }
                 syncing.up_to = self.last_number;
-                // What waits until the file may grow has no number yet.
+                // Data that waits until the file may grow has no flush number yet.
                 let waits = |ino: &Ino| self.files.get(ino).is_some_and(File::waits_to_write);
                 syncing.again = syncing.files.keys().any(waits);
                 if !self.is_synced(&syncing) {
@@ -508,8 +509,8 @@ impl Fs {
                 let file = self.files.get(&ino);
                 let is_known = file.is_some_and(File::is_known);
                 all |= !is_known;
-                // Of a file that is known to be written the server is told within a second, or when
-                // it is larger: that may be refused.
+                // For a file recorded as being written the server is told within a second, or when
+                // it is larger, which may be refused.
                 if !is_known || file.is_some_and(File::is_longer) {
                     self.tell_time(ino, end, out);
                 }
@@ -525,7 +526,7 @@ impl Fs {
                 all,
             });
         }
-        // What was answered is safe now, or lost.
+        // Answered requests are safe now, or lost.
         let sessions = &self.sessions;
         let is_over = |sync: &mut Unsafe| sessions.is_safe_at(&sync.moment, !sync.all);
         let over: Vec<Unsafe> = self.syncs.extract_if(.., is_over).collect();

@@ -1,4 +1,4 @@
-//! How far a client writes before its server knows.
+//! How far a client writes ahead of its server.
 
 use super::super::testing::{Client, INO, buffering, node};
 use super::*;
@@ -6,7 +6,7 @@ use nacre_wire::msg::fs::{FsCapNews, FsCaps, FsChanges};
 
 const REACH: u64 = 8 * 4096;
 
-/// What the server is told of ends.
+/// The ends reported to the server.
 fn told(client: &Client) -> Option<(u64, u64)> {
     client.said.iter().find_map(|message| match message {
         Message::FsRequest(request) => match request.call {
@@ -16,7 +16,7 @@ fn told(client: &Client) -> Option<(u64, u64)> {
         _ => None,
     })
 }
-/// Where the operations on objects end that are under way.
+/// The ends of the operations on objects in flight.
 fn ends(client: &Client) -> Option<u64> {
     let end = |operation: &Operation| {
         let number =
@@ -34,9 +34,8 @@ fn ends(client: &Client) -> Option<u64> {
         .max()
 }
 
-/// A program writes much, and its server hears of it bit by bit; what is far from all that the
-/// server knows it hears of first. Who looks for what was written, when both have died, looks so
-/// far.
+/// A program writes much, and its server is told bit by bit; data far beyond what the server knows
+/// is reported first. A search for data after both have died goes exactly that far.
 #[test]
 fn no_data_lies_further_than_is_looked_for() {
     let mut client = buffering(true).0;
@@ -90,8 +89,8 @@ fn no_data_lies_further_than_is_looked_for() {
     assert_eq!(ends(&client), Some(size));
 }
 
-/// Writes there and synchronizes that; the server answers and says nothing of its journal. Whether
-/// the program may go on, and what the server was told.
+/// Writes there and synchronizes; the server answers without confirming its journal. Returns
+/// whether the program may continue, and what the server was told.
 fn synced(client: &mut Client, offset: u64) -> (bool, Option<u64>) {
     client.ask(Ask::Write {
         ino: INO,
@@ -108,8 +107,8 @@ fn synced(client: &mut Client, offset: u64) -> (bool, Option<u64>) {
     (!client.ended().is_empty(), number)
 }
 
-/// Once a program has set a file's times, the server takes it for written only if it hears so
-/// again: what is written and synchronized then waits for its journal once more.
+/// Once a program has set a file's times, the server considers it written only after another
+/// report: data written and synchronized then waits for the journal once more.
 #[test]
 fn what_is_synchronized_after_times_were_set_is_told() {
     let mut client = buffering(true).0;
@@ -142,8 +141,8 @@ fn times() -> FsChanges {
     }
 }
 
-/// If the client and the server die, the next server looks at the objects of files that the journal
-/// knows as being written: as far as it finds no hole.
+/// If the client and the server die, the next server examines the objects of files recorded as
+/// being written, up to the first hole.
 #[test]
 fn what_is_synchronized_waits_for_objects_alone_once_the_server_will_look() {
     let mut client = buffering(true).0;
@@ -161,14 +160,14 @@ fn what_is_synchronized_waits_for_objects_alone_once_the_server_will_look() {
         (true, None),
         "its time is told later"
     );
-    // What lies behind a hole would not be found.
+    // Data after a hole would not be found.
     let (over, number) = synced(&mut client, 500);
     assert!(!over);
     [longer, number]
         .into_iter()
         .for_each(|number| client.is_safe(number));
     assert_eq!(client.ended().len(), 1);
-    // With the last close the journal forgets it.
+    // With the last close the journal's record ends.
     for call in [
         FsCall::Close {
             ino: INO,
@@ -200,7 +199,7 @@ fn what_is_synchronized_waits_for_objects_alone_once_the_server_will_look() {
     assert!(!synced(&mut client, 20).0);
 }
 
-/// No one would look for what a client writes whose opening the journal does not have.
+/// Without a journaled opening, a client's data would not be looked for.
 #[test]
 fn what_is_new_is_written_when_the_opening_is_safe() {
     let (mut client, opening) = buffering(false);
@@ -223,7 +222,7 @@ fn what_is_new_is_written_when_the_opening_is_safe() {
     assert_eq!(ends(&client), Some(100));
 }
 
-/// A program waited for a file of a mount that had died, 6 s: an fsync of another file waited with
+/// A program waited 6 s for a file of a mount that had died: an fsync of another file waited with
 /// it.
 #[test]
 fn what_is_synchronized_waits_for_no_others_call() {
@@ -248,8 +247,8 @@ fn what_is_synchronized_waits_for_no_others_call() {
     assert_eq!(client.ended().len(), 1);
 }
 
-/// Of an archive that is unpacked each file was written by itself, at its close: 1.2 ms of the
-/// OSDs' CPU each, of which a tenth is needed when many come at once.
+/// When an archive was unpacked, each file was written separately at its close: 1.2 ms of the OSDs'
+/// CPU each, a tenth of which is enough when many are written together.
 #[test]
 fn what_is_closed_is_written_a_little_later() {
     let close = || {
@@ -294,7 +293,7 @@ fn what_is_closed_is_written_a_little_later() {
     });
     assert_eq!(size, Some(100), "{:?}", client.said);
 
-    // Not if another client wants it, or a program that it is safe.
+    // Not if another client wants the file, or a program wants it safe.
     let mut client = closed();
     let news = FsCapNews {
         ino: INO,
@@ -308,8 +307,8 @@ fn what_is_closed_is_written_a_little_later() {
     assert_eq!(ends(&client), Some(100));
 }
 
-/// A program writes behind what it is synchronizing. The server was told all of it, and when the
-/// client died alone the file ended in zeros that no program had written. (Simulated seed 23 with
+/// A program writes beyond what it is synchronizing. The server was told all of it, and when only
+/// the client died, the file ended in zeros that no program had written. (Simulated seed 23 with
 /// several ranks: there a client's death is not always its server's.)
 #[test]
 fn a_synchronizing_client_tells_no_more_than_objects_have() {
@@ -337,8 +336,9 @@ fn a_synchronizing_client_tells_no_more_than_objects_have() {
     );
 }
 
-/// Of a file's data some had no room. All that was not written was given up, and its size was not
-/// told: the file was removed, and objects beyond what the server knew of stayed that no file had.
+/// There was no space for some of a file's data. All unwritten data was dropped, and its size was
+/// not reported: the file was removed, and objects beyond what the server knew remained without a
+/// file.
 #[test]
 fn a_file_is_as_large_as_it_was_made_when_there_is_no_room_for_some() {
     let mut client = buffering(true).0;
@@ -385,14 +385,14 @@ fn a_file_is_as_large_as_it_was_made_when_there_is_no_room_for_some() {
     );
 }
 
-/// An object could not be written, and with it all of its file was forgotten that was on its way:
-/// the file was closed and removed, and an object that was made after that belonged to no file.
+/// An object could not be written, and all data of its file in flight was forgotten with it: the
+/// file was closed and removed, and an object created after that belonged to no file.
 #[test]
 fn what_is_on_its_way_is_waited_for_when_something_else_of_its_file_has_failed() {
     let close = |call: &FsCall| matches!(call, FsCall::Close { .. });
     for failure in [Failure::Unknown, Failure::Refused(OpFailure::Full {})] {
         let mut client = buffering(true).0;
-        // Not adjacent, so not one flush.
+        // Not adjacent, so not a single flush.
         for offset in [0, 2 * 4096] {
             client.ask(Ask::Write {
                 ino: INO,

@@ -1,19 +1,19 @@
-//! Changes of a file's attributes whose outcome this client knows: answered where they are made,
-//! and sent a moment later, with others.
+//! Changes of a file's attributes whose result this client can predict: answered locally, and sent
+//! a moment later, with others.
 //!
 //! ```text
-//!  utimensat, fchown, fchmod ─▶ had alone, its attributes known ─▶ answered ─▶ sent, with when ─▶ the server's answer
-//!                                        └ no: the server is asked                          shown until then, over
-//!                                                                                           what the server says
+//!  utimensat, fchown, fchmod ─▶ had alone, its attributes known ─▶ answered ─▶ sent, with the time ─▶ the server's answer
+//!                                        └ no: the server is asked                          shown until then, on top of
+//!                                                                                           the server's state
 //! ```
-//! An archive's program sets owner, mode and times of each file that it has just written, and
-//! waited for the server three times.
+//! A program that unpacks an archive sets owner, mode and times of each file that it has just
+//! written, and used to wait for the server three times.
 //!
-//! Invariants: a client foretells only while it may write the file later ([`FsCap::buffers`]) and
-//! what it keeps of it may be shown; another one's look at the file, or change of it, waits until
-//! that client has said what it knows, which is after all that it foretold. A caller that
-//! synchronizes waits until it is safe; what the server does not take is an error of the next such
-//! call.
+//! Invariants: a client foretells only while it may delay writes of the file ([`FsCap::buffers`])
+//! and its cached attributes are valid. Another client's look at the file, or change of it, waits
+//! until that client has reported what it knows, which comes after everything foretold. A caller
+//! that synchronizes waits until the change is safe; if the server refuses it, that is an error of
+//! the next such call.
 
 #[cfg(test)]
 #[path = "foretelling_test.rs"]
@@ -23,23 +23,24 @@ use super::*;
 use nacre_wire::fs::inode::ACL_ACCESS;
 use nacre_wire::msg::fs::{FsAgain, FsChanges};
 
-/// So many wait to be sent, at most; with half as many they are.
+/// Most unsent changes; half as many cause sending.
 pub(super) const UNSENT_MAX: usize = 256;
-/// They are sent after so long, if nothing else is: each message costs a server and this client
-/// more than what it says.
+/// They are sent after this if nothing else is: each message costs a server and this client more
+/// than its content.
 const AFTER: Duration = Duration::from_millis(100);
 
 /// What was answered between two turns, and not sent.
 #[derive(Debug)]
 pub(super) enum Unsent {
-    /// A change of attributes.
+    /// An attribute change.
     Set(Ino, Foretold),
-    /// A name made or removed: when, and what was made.
+    /// A name created or removed: when, and what was created.
     Name(FsCall, FsAgain),
 }
 
 impl Fs {
-    /// The outcome of a change, if it is known: it has happened then, for all who ask here.
+    /// The result of a change, if it can be predicted: from then on it is visible to all local
+    /// callers.
     pub(super) fn foretell(&mut self, ino: Ino, changes: &FsChanges) -> Option<Outcome> {
         let file = self.kept(ino, FsCap::Bounded { room: 0 })?;
         let tells = file.is_telling() || file.growing;
@@ -57,7 +58,7 @@ impl Fs {
         else {
             return None;
         };
-        // A list of rights changes with the mode.
+        // An access control list changes with the mode.
         let rights = node
             .inode
             .rare
@@ -67,7 +68,7 @@ impl Fs {
             return None;
         }
         let (number, at) = (self.next_number(), self.stamp());
-        // All that is sent from now on comes behind it.
+        // Everything sent from now on comes after it.
         let next = self.sessions.next();
         let file = self.files.get_mut(&ino)?;
         if changes.mtime.is_some() {
@@ -89,7 +90,7 @@ impl Fs {
         self.foretold.push(unsent);
         self.send_later(self.foretold.len());
     }
-    /// So many are to be sent, and may wait for others.
+    /// This many are to be sent, and may wait for others.
     pub(super) fn send_later(&mut self, count: usize) {
         let at = if count < UNSENT_MAX / 2 {
             self.now + AFTER
@@ -98,7 +99,7 @@ impl Fs {
         };
         self.send_at = self.send_at.min(at);
     }
-    /// Sends them: before all that is asked, or said of what this client has.
+    /// Sends them: before any request or report of this client.
     pub(super) fn send_foretold(&mut self, out: &mut Vec<Output>) {
         self.send_at = Time::MAX;
         for unsent in std::mem::take(&mut self.foretold) {
@@ -119,8 +120,8 @@ impl Fs {
             }
         }
     }
-    /// An answer to one has been learned. The cache above was lent what was foretold; if that is
-    /// not kept here any more, nothing would take it back there.
+    /// The answer to one has arrived. The cache above was lent the foretold state; if that is not
+    /// cached here any more, nothing would revoke it there.
     pub(super) fn take_back_foretold(&mut self, number: u64) {
         if let Some(Purpose::Foretold(ino, _)) = self.purposes.get(&number)
             && !self.knows(*ino)

@@ -1,4 +1,4 @@
-//! Changes of attributes that a client answers itself.
+//! Attribute changes that a client answers itself.
 
 use super::super::testing::{Client, INO, node, reply_to};
 use super::*;
@@ -20,7 +20,7 @@ fn owner(uid: u32) -> FsChanges {
         ..FsChanges::default()
     }
 }
-/// A client that has the file open for writing, alone, and keeps its attributes.
+/// A client that has the file open for writing, alone, and caches its attributes.
 fn alone() -> Client {
     let mut client = Client::keeping(100);
     client.fs.config.dirty_max = 1 << 20;
@@ -49,7 +49,7 @@ fn alone() -> Client {
     client.forget_said();
     client
 }
-/// What a caller is answered between two turns.
+/// A caller's answer between two turns.
 fn at_once(client: &mut Client, ask: Ask) -> Option<Inode> {
     match client.fs.at_once(client.now, ask) {
         Ok((Ok(Given::Answer(FsAnswer::Node { node, .. })), _)) => Some(node.inode),
@@ -70,7 +70,7 @@ fn sent(client: &Client) -> Vec<(u64, FsChanges)> {
     };
     client.said.iter().filter_map(change).collect()
 }
-/// What the server makes of the first changes that were sent.
+/// The server's result for the first changes that were sent.
 fn done(changes: &[(u64, FsChanges)]) -> FsAnswer {
     let FsAnswer::Node { mut node, made } = node(0) else {
         unreachable!("a node")
@@ -87,7 +87,8 @@ fn done(changes: &[(u64, FsChanges)]) -> FsAnswer {
     FsAnswer::Node { node, made }
 }
 
-/// An archive's program waited for the server three times for each file that it had just written.
+/// A program that unpacks an archive waited for the server three times for each file that it had
+/// just written.
 #[test]
 fn who_has_a_file_alone_waits_for_no_server_to_change_its_attributes() {
     let mut client = alone();
@@ -104,7 +105,7 @@ fn who_has_a_file_alone_waits_for_no_server_to_change_its_attributes() {
             .zip(&wanted)
             .all(|((_, is), wanted)| (is.mode, is.uid) == (wanted.mode, wanted.uid))
     );
-    // Between the two answers it is shown as it was told.
+    // Between the two answers it is shown as foretold.
     for known in 1..=2 {
         client.answer_shared(Some(sent[known - 1].0), done(&sent[..known]));
         let shown = look(&mut client);
@@ -116,8 +117,7 @@ fn who_has_a_file_alone_waits_for_no_server_to_change_its_attributes() {
     }
 }
 
-/// Another client looks: the server hears of all that was foretold before it hears that this one
-/// has said what it knows.
+/// Another client looks: the server gets everything foretold before this client's confirmation.
 #[test]
 fn what_was_foretold_is_said_before_another_one_is_answered() {
     let mut client = alone();
@@ -196,7 +196,7 @@ fn what_is_not_certain_the_server_is_asked() {
         node.inode.rare = Some(std::sync::Arc::new(rare));
         node.inode.change += 1;
     }
-    // Another one gave it a list of rights.
+    // Another client gave it an access control list.
     let (_, asked) = client.ask(Ask::Names(FsCall::Set {
         ino: INO,
         changes: sized,
@@ -206,7 +206,7 @@ fn what_is_not_certain_the_server_is_asked() {
         at_once(&mut client, set(mode(0o600))).is_none(),
         "a list of rights changes with the mode"
     );
-    // Its lease is over.
+    // Its lease has ended.
     let mut client = alone();
     client.now = client.now + Duration::from_mins(1);
     assert!(
@@ -215,9 +215,9 @@ fn what_is_not_certain_the_server_is_asked() {
     );
 }
 
-/// The kernel was lent what was foretold. The server's answer was not to be kept, since another
-/// client had asked for a change meanwhile; of that one the kernel never heard, and showed the old
-/// mode until the lease was over.
+/// The kernel was lent the foretold state. The server's answer was not cacheable, since another
+/// client had requested a change meanwhile; the kernel never learned of that one, and showed the
+/// old mode until the lease ended.
 #[test]
 fn what_was_lent_is_taken_back_when_the_answer_is_not_kept() {
     for keep in [true, false] {

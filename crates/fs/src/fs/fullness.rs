@@ -1,17 +1,17 @@
-//! What the cluster still has room for, in the pool of new files' data.
+//! The cluster's free space in the pool of new files' data.
 //!
 //! ```text
 //!  Ask::Room ─▶ waiting ─ each turn ─▶ ObjectCluster::room ─ new, or after WAIT ─▶ Given::Room
 //! ```
-//! The objects' client decides when the cluster is asked ([`nacre_client::Rooms`]); callers wait a
-//! moment for its answer, and are told what was known before if there is none.
+//! The object client decides when the cluster is asked ([`nacre_client::Rooms`]); callers wait a
+//! moment for its answer, and otherwise get the last known value.
 //!
 //! Invariant: a call ends at the latest with the first turn after [`WAIT`].
 
 use super::*;
 use nacre_client::Room;
 
-/// So long a caller waits for news.
+/// How long a caller waits for a new value.
 const WAIT: Duration = Duration::from_secs(2);
 
 /// Calls that have begun, with their times.
@@ -38,7 +38,8 @@ impl Fs {
             return;
         }
         let settings = self.seek.found().and_then(|found| found.settings.as_ref());
-        // One that was removed has none: its calls would wait for ever, past their deadline.
+        // A removed file system has none: otherwise its calls would wait for ever, past their
+        // deadline.
         let pool = settings.map(|settings| settings.layout.pool);
         let room = pool.map_or(Room::UNKNOWN, |pool| objects.room(self.now, pool));
         let (is_new, now) = (room.is_new, self.now);

@@ -1,12 +1,11 @@
-//! Files below quotas become larger only as far as their servers have room for (ADR 0006,
-//! "Quotas").
+//! Files below quotas may only grow as far as their servers have room (ADR 0006, "Quotas").
 //!
 //! ```text
 //!  Bounded, write beyond the room ─▶ Grow ─▶ more room: written like others
-//!                                         └▶ EDQUOT: the write fails; nothing of it was kept
+//!                                         └▶ EDQUOT: the write fails; none of its data was cached
 //!  Asks, write beyond the end ─▶ Wrote, before it is written (`data`)
 //! ```
-//! Invariant: what a caller was told is written the quota has room for.
+//! Invariant: the quota has room for everything that a caller was told is written.
 
 #[cfg(test)]
 #[path = "growing_test.rs"]
@@ -25,10 +24,10 @@ impl Fs {
             Ask::Append { data, .. } => file.size.saturating_add(data.len() as u64),
             _ => return false,
         };
-        // What is too large for any file is another error.
+        // A size too large for any file is another error.
         file.lacks_room(end) && end <= file.layout.data_max()
     }
-    /// Asks for room for a call, which waits.
+    /// Requests room for a call, which waits.
     pub(super) fn ask_for_room(&mut self, call: CallId, ino: Ino, ask: Ask, out: &mut Vec<Output>) {
         let file = self.files.get_mut(&ino).expect("it is open");
         if file.asks_room {
@@ -42,8 +41,7 @@ impl Fs {
         };
         self.request(FsCall::Grow { ino, size }, Purpose::Room(call, ask), out);
     }
-    /// The server has answered. How large the file may become it says with its capability, which
-    /// comes next.
+    /// The server has answered. The allowed size is in the capability that follows.
     pub(super) fn on_room(
         &mut self,
         call: CallId,
@@ -59,7 +57,7 @@ impl Fs {
         };
         file.asks_room = false;
         match given {
-            // Before what came after it.
+            // Before later calls.
             Ok(_) => file.waiting.push_front((call, ask)),
             Err(errno) => self.end(call, Err(errno)),
         }

@@ -1,11 +1,11 @@
-//! Writes below a quota: what is asked before they are taken, and what is kept of one that is
-//! refused.
+//! Writes below a quota: what is requested before they are accepted, and what is cached of a
+//! refused one.
 
 use super::super::testing::{Client, INO, node, reply_to};
 use super::*;
 use nacre_wire::msg::fs::{FsGrant, FsReply};
 
-/// A file that is open with this capability.
+/// A file open with this capability.
 fn open(cap: FsCap) -> Client {
     let mut client = Client::new();
     client.objects.room = 9;
@@ -36,7 +36,7 @@ fn a_write_beyond_the_room_is_taken_when_there_is_more() {
     client.reply(reply_to(sized, node(0)));
     assert_eq!(client.ended().len(), 1, "there is room for it");
     let (second, _) = client.ask(write(20));
-    // What is dirty is written first: there is little memory for that here.
+    // Dirty data is written first: there is little memory for it here.
     client.all_done();
     let asked = client.asked(|call| *call == FsCall::Grow { ino: INO, size: 20 });
     let (third, other) = client.ask(write(15));

@@ -1,38 +1,38 @@
-//! Where a file has data, and where holes: as far as its objects say.
+//! Finds data and holes of a file, as far as its objects show them.
 //!
 //! ```text
-//!  Seek ─▶ nothing is dirty ─▶ how long are the next objects? ─▶ found: ended
-//!                                   ▲ none: twice as many           │
+//!  Seek ─▶ nothing is dirty ─▶ the lengths of the next objects ─▶ found: ended
+//!                                   ▲ not found: twice as many      │
 //!                                   └──────────────────────────────┘
 //! ```
-//! What lies beyond an object's length, within its part of the file, is a hole; all of it if there
-//! is no such object. The end of the file is a hole. Zeros that are in an object are data, and so
-//! is what lies behind a hole of very many objects: it ends.
+//! What is beyond an object's length, within its part of the file, is a hole; the whole part if the
+//! object does not exist. The end of the file is a hole. Zeros in an object are data, and so is
+//! what follows a hole of very many objects: the search ends there.
 
 use super::*;
 use nacre_wire::msg::client::SubReply;
 
 const ENXIO: u16 = 6;
-/// Objects that are asked at a time, at most.
+/// Most objects asked at a time.
 const AT_ONCE: u64 = 64;
-/// Objects that one call looks at for data: 1 TiB of 4 MiB objects, some seconds.
+/// Most objects that one call examines for data: 1 TiB of 4 MiB objects, some seconds.
 const PASSED_MAX: u64 = 1 << 18;
 
-/// A call that is looking.
+/// A search in progress.
 #[derive(Debug)]
 pub(super) struct Seeking {
     ino: Ino,
     layout: Layout,
-    /// Where it has come to.
+    /// The current offset.
     at: u64,
-    /// Which object it ends at, if it looks for data.
+    /// The last object of a search for data.
     last: u64,
     /// The file's end.
     end: u64,
     hole: bool,
-    /// How long the objects are that were asked.
+    /// Lengths of the objects that have answered.
     lengths: BTreeMap<u64, u64>,
-    /// How many to ask next.
+    /// How many objects to ask next.
     window: u64,
     /// How many have not answered.
     left: usize,
@@ -54,7 +54,7 @@ impl Seeking {
         }
     }
 
-    /// Where it is; `Err`: an object has to be asked first.
+    /// The offset found; `Err`: the number of an object that has to be asked first.
     fn find(&mut self) -> Result<Result<u64, u16>, u64> {
         while self.at < self.end {
             let (number, offset, together) = self.layout.place(self.at);
@@ -74,7 +74,7 @@ impl Seeking {
 }
 
 impl Fs {
-    /// Looks for data or a hole, as soon as all that was written before is in objects.
+    /// Finds data or a hole, once everything written before is in objects.
     pub(super) fn seek(
         &mut self,
         call: CallId,
@@ -111,7 +111,7 @@ impl Fs {
             }
             Err(number) => number,
         };
-        // What it has passed is not needed any more; objects that take turns are.
+        // Lengths already passed are dropped, except for objects that are filled in turn.
         let turns = u64::from(seeking.layout.count);
         seeking.lengths = seeking.lengths.split_off(&(first - first % turns));
         let until = (first + seeking.window).min(seeking.layout.objects(seeking.end));
@@ -129,7 +129,7 @@ impl Fs {
         }
     }
 
-    /// An object says how long it is.
+    /// An object's length has arrived.
     pub(super) fn on_sought(&mut self, call: CallId, number: usize, result: Result<Done, Failure>) {
         let Some(Transfer::Seek(seeking)) = self.transfers.get_mut(&call) else {
             return;
@@ -160,7 +160,7 @@ mod tests {
     use nacre_types::PoolId;
     use nacre_wire::fs::inode::SIZE_MAX;
 
-    /// Against a file in memory, for each place in it.
+    /// Compares with a file in memory, for each offset.
     #[test]
     fn holes_are_what_no_object_has() {
         for (count, lengths) in [
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// A file of 8 EiB without data has 2 billions of billions of places for objects.
+    /// A file of 8 EiB without data has 2 billion billion possible objects.
     #[test]
     fn a_very_large_hole_ends() {
         let mut seeking = Seeking::new(Ino(1), LAYOUT, (5000, SIZE_MAX), false);
@@ -217,8 +217,8 @@ mod tests {
         assert_eq!((found, asked), (Ok((PASSED_MAX + 1) * 4096), PASSED_MAX));
     }
 
-    /// A process was killed while it looked, its file was closed, and the client died of the
-    /// answer.
+    /// A process was killed during its search, its file was closed, and the answer crashed the
+    /// client.
     #[test]
     fn a_file_may_be_closed_meanwhile() {
         let mut client = Client::new();

@@ -1,26 +1,26 @@
-//! Files that several clients write and whose programs say themselves when they want to see what
-//! the others wrote: `O_LAZY`, `lazyio_propagate`, `lazyio_synchronize` (Weil et al., OSDI 2006,
-//! §3.2 Client Synchronization; CEPH-11).
+//! Files that several clients write and whose programs decide themselves when to see what the
+//! others wrote: `O_LAZY`, `lazyio_propagate`, `lazyio_synchronize` (Weil et al., OSDI 2006, §3.2
+//! Client Synchronization; CEPH-11).
 //!
 //! ```text
-//!  Sync, all opens here are lazy ─▶ read: kept? ─▶ what is missing: objects, kept
-//!                                └▶ write: kept as dirty data, written later as with Buffer
-//!  Propagate   ─▶ what is dirty: objects ─▶ Wrote: how large, and when ─▶ ended
-//!  Synchronize ─▶ the same ─▶ what is clean of the range is forgotten ─▶ ended
-//!  a call of an open that is not lazy ─▶ what is dirty: objects ─▶ what is clean is forgotten
-//!                                     ─▶ it goes on
+//!  Sync, all opens here are lazy ─▶ read: cached? ─▶ missing data: objects, then cached
+//!                                └▶ write: cached as dirty data, written later as with Buffer
+//!  Propagate   ─▶ dirty data: objects ─▶ Wrote: size and time ─▶ ended
+//!  Synchronize ─▶ the same ─▶ clean data of the range is dropped ─▶ ended
+//!  a call of an open that is not lazy ─▶ dirty data: objects ─▶ clean data is dropped
+//!                                     ─▶ it continues
 //! ```
-//! The server knows nothing of it: a client that may read and write at once, as others do, does so
-//! later. More than one of them may write the same block at a time: each writes the bytes that its
-//! callers wrote, and no others. Below quotas (`Asks`), while others do nothing with the file, and
-//! when the client has it alone, nothing is lazy. A write to several objects does not have the file
-//! alone either: who looks only when told to cannot ask for more. What is appended does.
+//! The server does not know about it: a client with direct I/O merely performs it later. Several
+//! clients may write the same block at a time: each writes exactly the bytes that its callers
+//! wrote. Below quotas (`Asks`), while others are excluded, and when the client has the file alone,
+//! lazy I/O is off. A lazy write to several objects does not get exclusive access either: readers
+//! that look only when told to cannot ask for more. Appends do.
 //!
-//! A read that ends within what is known of the file's size does not ask the server: a file becomes
-//! no shorter while its client may write it. One that would end beyond asks.
+//! A read that ends within the known size of the file does not ask the server: a file does not
+//! become shorter while its client may write it. A read that would end beyond asks.
 //!
-//! Invariants: what is dirty is written before less than `Sync` is left, and what is clean is gone
-//! then; what was read before a `Synchronize` ended is not kept after it.
+//! Invariants: dirty data is written before the capability falls below `Sync`, and clean data is
+//! then dropped; data read before a `Synchronize` ended is not cached after it.
 
 #[cfg(test)]
 #[path = "lazy_test.rs"]
@@ -30,7 +30,7 @@ use super::flushing::Until;
 use super::*;
 
 impl Fs {
-    /// One open of a file is lazy from now on, or is not any more.
+    /// Switches lazy I/O on or off for one open of a file.
     pub(super) fn set_lazy(&mut self, call: CallId, ino: Ino, lazy: bool) {
         let Some(file) = self.files.get_mut(&ino) else {
             return self.end(call, Err(EBADF));
@@ -43,8 +43,8 @@ impl Fs {
         self.end(call, Ok(Given::Done));
     }
 
-    /// Not all of a file's opens are lazy any more: what was kept for those that were is written,
-    /// and forgotten; whether that is done.
+    /// Not all of a file's opens are lazy any more: data cached for lazy opens is written and
+    /// dropped; returns whether that is done.
     pub(super) fn ends_lazily(&mut self, ino: Ino, out: &mut Vec<Output>) -> bool {
         if !self.is_written(ino, out) {
             return false;
@@ -56,7 +56,7 @@ impl Fs {
         true
     }
 
-    /// Begins to write what is dirty, for a caller that waits until others can see it.
+    /// Begins to write dirty data for a caller that waits until others can see it.
     pub(super) fn propagate(
         &mut self,
         call: CallId,
@@ -69,7 +69,7 @@ impl Fs {
         }
         self.sync_until(call, Some(ino), Until::Told(ino, forgets), out);
     }
-    /// It is in objects, up to `end`: the server is told.
+    /// The data is in objects, up to `end`: tells the server.
     pub(super) fn tell_propagated(
         &mut self,
         call: CallId,
@@ -88,18 +88,18 @@ impl Fs {
             out,
         );
     }
-    /// It knows, or does not take it.
+    /// The server knows it, or refuses it.
     pub(super) fn propagated(&mut self, call: CallId, ino: Ino, forgets: Option<Range<u64>>) {
         let is_synchronized = forgets.is_some();
         let is_shared = self
             .files
             .get(&ino)
             .is_some_and(|file| file.cap.is_shared());
-        // What others cannot have written is as it is.
+        // Data that others cannot have written is current.
         if let Some(range) = forgets.filter(|_| is_shared && !mutant(Mutant::SynchronizedKept)) {
             self.cache.drop_clean_of(ino, range);
         }
-        // Who synchronizes may be another program than the one that wrote: that one is told, too.
+        // The caller that synchronizes may be another program than the writer, which is told, too.
         let errno = if is_synchronized {
             self.losses.of_writing(ino)
         } else {

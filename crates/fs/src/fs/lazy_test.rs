@@ -1,4 +1,4 @@
-//! What is kept and written later though others write the file, and when it is not.
+//! Caching and delayed writes of shared files, and when they are off.
 
 use super::super::testing::{Client, INO, node};
 use super::*;
@@ -23,7 +23,7 @@ fn lazily() -> Client {
     client.ended();
     client
 }
-/// Begins a read; the server says how large the file is, if it is asked.
+/// Begins a read; the server reports the file's size if it is asked.
 fn read(client: &mut Client, offset: u64, length: u32) -> CallId {
     let (call, number) = client.ask(Ask::Read {
         ino: INO,
@@ -35,7 +35,7 @@ fn read(client: &mut Client, offset: u64, length: u32) -> CallId {
     }
     call
 }
-/// Whether a read needs objects; all that they have is this byte.
+/// Whether a read needs objects, which contain only this byte.
 fn reads(client: &mut Client, offset: u64, length: u32, byte: u8) -> (bool, Vec<u8>) {
     let call = read(client, offset, length);
     let asks = !client.objects.taken.is_empty();
@@ -48,7 +48,7 @@ fn given(client: &mut Client, call: CallId) -> Vec<u8> {
         other => panic!("{other:?}"),
     }
 }
-/// All operations under way end: what is read is full of this byte. What was written, and where.
+/// Ends all operations in flight: reads return only this byte. Returns what was written, and where.
 fn bring(client: &mut Client, byte: u8) -> Vec<(u64, Vec<u8>)> {
     let mut written = Vec::new();
     while let Some((_, operation)) = client.objects.taken.first().cloned() {
@@ -133,7 +133,7 @@ fn what_was_read_is_shown_until_it_is_synchronized() {
     assert_eq!(reads(&mut client, 0, 2, 2), (true, vec![2; 2]));
 }
 
-/// It had read the object before another client propagated, and its answer came after.
+/// It had read the object before another client propagated, and its answer arrived after.
 #[test]
 fn a_read_under_way_keeps_nothing_of_before() {
     let mut client = lazily();
@@ -161,7 +161,7 @@ fn a_read_under_way_keeps_nothing_of_before() {
     assert_eq!(reads(&mut client, 0, 2, 2), (true, vec![2; 2]));
 }
 
-/// Two clients that write bytes of one block each would undo each other's.
+/// Two clients that write different bytes of one block would undo each other's writes.
 #[test]
 fn only_bytes_that_were_written_go_to_objects() {
     let mut client = lazily();
@@ -212,7 +212,7 @@ fn what_the_server_does_not_take_is_an_error_of_the_caller_that_propagates() {
     assert_eq!(client.ended(), [(call, Ok(Given::Done))], "told once");
 }
 
-/// Another client cuts the file off.
+/// Another client truncates the file.
 #[test]
 fn it_is_written_and_forgotten_before_it_is_given_back() {
     let mut client = lazily();
@@ -243,8 +243,7 @@ fn it_is_written_and_forgotten_before_it_is_given_back() {
     assert_eq!(given(&mut client, call), [2], "of then");
 }
 
-/// A program that asked for nothing of this reads what others have written, and others what it
-/// writes.
+/// A program without lazy I/O reads what others have written, and others read what it writes.
 #[test]
 fn one_open_that_is_not_lazy_ends_it() {
     let mut client = lazily();
@@ -284,7 +283,7 @@ fn one_open_that_is_not_lazy_ends_it() {
     assert_eq!(reads(&mut client, 0, 2, 4), (false, vec![3; 2]));
 }
 
-/// The others close the file: from then on what this client keeps is to be true.
+/// The others close the file: from then on this client's cache must be current.
 #[test]
 fn who_has_it_alone_then_keeps_nothing_of_before() {
     let mut client = lazily();
@@ -306,7 +305,7 @@ fn who_has_it_alone_then_keeps_nothing_of_before() {
     assert_eq!(reads(&mut client, 0, 2, 2), (false, vec![2; 2]));
 }
 
-/// The file of another program that appends: the end that was known is no end.
+/// A file that another program appends to: the known end is not reliable.
 #[test]
 fn a_read_beyond_the_known_end_asks_for_it() {
     let mut client = lazily();

@@ -1,15 +1,15 @@
-//! The end of a client: it closes what it has open for writing, and goes when its servers have that
-//! in their journals (CEPH-03, -23).
+//! The end of a client: it closes what it has open for writing, and leaves when that is in its
+//! servers' journals (CEPH-03, -23).
 //!
 //! ```text
-//!  Stopping ─▶ what lingers is written ─▶ Close of each file ─▶ answered, safe ─▶ FsLeave
+//!  Stopping ─▶ delayed writes are done ─▶ Close of each file ─▶ answered, safe ─▶ FsLeave
 //!                    └──────────── LEAVE_MAX, or fenced ───────────────────────────▶ FsLeave
 //! ```
-//! A server takes a client that leaves with files open for writing for one that died: it fences it
-//! at the OSDs, looks at the files' objects, and calls them written now. So times that a program
-//! had set would be lost, though it had closed its files long before.
+//! A server treats a client that leaves with files open for writing like one that died: it fences
+//! it at the OSDs, examines the files' objects, and sets their modification time. So times set by a
+//! program would be lost, although it had closed its files long before.
 //!
-//! Invariant: nothing is said to a server after [`FsLeave`](nacre_wire::msg::fs::FsLeave).
+//! Invariant: nothing is sent to a server after [`FsLeave`](nacre_wire::msg::fs::FsLeave).
 
 #[cfg(test)]
 #[path = "leaving_test.rs"]
@@ -17,14 +17,14 @@ mod tests;
 
 use super::*;
 
-/// How long it may take: servers that another one takes over from answer within that.
+/// How long it may take: after a takeover, servers answer within that time.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
 
-/// How far a client has come with leaving.
+/// The progress of leaving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leaving {
     No,
-    /// It goes when all is closed, or then.
+    /// It leaves when everything is closed, or at this time.
     By(Time),
     Gone,
 }
@@ -40,7 +40,7 @@ impl Fs {
             self.closed_at = self.now;
         }
     }
-    /// When it leaves, done or not.
+    /// When it leaves, finished or not.
     pub(super) fn leaves_by(&self) -> Time {
         match self.leaving {
             Leaving::By(at) => at,
@@ -48,8 +48,7 @@ impl Fs {
         }
     }
 
-    /// Closes files of which no caller will say it any more: once no call is left that may need
-    /// them.
+    /// Closes files that no caller will close any more: once no call is left that may need them.
     pub(super) fn close_for_leaving(&mut self) {
         if self.leaves_by() == Time::MAX || self.has_calls_of_files() {
             return;
@@ -67,7 +66,7 @@ impl Fs {
             }
         }
     }
-    /// Whether some call has not ended that may be about a file's data or names.
+    /// Whether a call that may concern a file's data or names has not ended.
     fn has_calls_of_files(&self) -> bool {
         let is_call = |purpose: &Purpose| match purpose {
             Purpose::Call(_)
@@ -82,7 +81,7 @@ impl Fs {
             | Purpose::Sized(..)
             | Purpose::Room(..)
             | Purpose::CopyGrown(_) => true,
-            // A lock may be waited for as long as this client is there.
+            // A lock may be waited for as long as this client exists.
             Purpose::Lock(_)
             | Purpose::Alone(_)
             | Purpose::Growing(_)
@@ -100,20 +99,20 @@ impl Fs {
             || self.files.values().any(waits)
             || self.purposes.values().any(is_call)
     }
-    /// Leaves, if nothing is left to do, or there is no more time.
+    /// Leaves if nothing is left to do, or there is no more time.
     pub(super) fn leave(&mut self, out: &mut Vec<Output>) {
         let Leaving::By(at) = self.leaving else {
             return;
         };
         if self.now < at && self.owes() && !mutant(Mutant::LeftAtOnce) {
-            // Answers wait for the journal otherwise.
+            // Answers would otherwise wait for the journal.
             self.sessions.hurry_all(out);
             return;
         }
         self.sessions.leave(out);
         self.leaving = Leaving::Gone;
     }
-    /// Whether servers lack something of what was written or changed here.
+    /// Whether servers lack some of what was written or changed here.
     fn owes(&self) -> bool {
         let writes =
             |file: &File| file.opens[1] > 0 || file.dirty.is_some() || !file.flushes.is_empty();

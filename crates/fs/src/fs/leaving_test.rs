@@ -11,7 +11,7 @@ fn has_left(client: &Client) -> bool {
         .iter()
         .any(|message| matches!(message, Message::FsLeave(_)))
 }
-/// A close that it has asked for: what that says of the file.
+/// A requested close: what it reports about the file.
 fn close(client: &Client) -> Option<(u64, u64, Stamp)> {
     client.said.iter().find_map(|message| match message {
         Message::FsRequest(request) => match request.call {
@@ -47,7 +47,7 @@ fn close_call() -> Ask {
 }
 
 /// An archive was unpacked, and unmounted at once: files closed within the last 0.1 s were not
-/// closed yet when the client left. Its server evicted it, and their times were those of the
+/// closed yet when the client left. Its server evicted it, and the files got the time of the
 /// eviction.
 #[test]
 fn what_lingers_is_closed_before_the_client_leaves() {
@@ -73,14 +73,14 @@ fn what_lingers_is_closed_before_the_client_leaves() {
         (100, nacre_wire::msg::fs::FS_LARGER_ONLY),
         "the time that was set stays"
     );
-    // Answered is not enough: the next holder of the rank would take it for open.
+    // An answer is not enough: the next holder of the rank would consider the file open.
     client.answer_with(Some(number), node(100), false);
     assert!(client.fs.is_leaving() && !has_left(&client));
     client.is_safe(Some(number));
     assert!(!client.fs.is_leaving() && has_left(&client));
 }
 
-/// Files that were closed between two turns the server has not heard of.
+/// The server does not know about files closed between two turns.
 #[test]
 fn what_was_closed_between_turns_is_closed_before_the_client_leaves() {
     let mut client = writing();
@@ -100,7 +100,7 @@ fn what_was_closed_between_turns_is_closed_before_the_client_leaves() {
     assert!(has_left(&client));
 }
 
-/// A mount was taken off with files open: no one closes them any more.
+/// A mount was removed with files open: they are not closed any more.
 #[test]
 fn what_is_still_open_is_closed_before_the_client_leaves() {
     let mut client = writing();
@@ -115,7 +115,7 @@ fn what_is_still_open_is_closed_before_the_client_leaves() {
     assert!(has_left(&client));
 }
 
-/// A server that does not answer holds no one up for ever.
+/// A server that does not answer delays nothing for ever.
 #[test]
 fn a_client_leaves_after_a_while_whatever_is_left() {
     let mut client = writing();
@@ -125,7 +125,7 @@ fn a_client_leaves_after_a_while_whatever_is_left() {
     assert!(!client.fs.is_leaving() && has_left(&client));
 }
 
-/// What was only read, or has all been said, needs no time.
+/// Files that were only read, or are completely reported, need no time.
 #[test]
 fn a_client_that_owes_nothing_leaves_at_once() {
     let mut client = Client::new();

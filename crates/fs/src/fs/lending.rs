@@ -1,22 +1,22 @@
-//! Attributes that a cache above this client keeps: the kernel, so that it has not to ask for each
-//! (CEPH-12). Without such a cache nothing of this happens.
+//! Attributes cached above this client: by the kernel, so that it need not ask each time (CEPH-12).
+//! Without such a cache, none of this happens.
 //!
 //! ```text
-//!  answered ─▶ still what would be answered from memory? ─ lend ─▶ for as long as this client's lease lasts
-//!  names: forgotten, or another's change learned ─▶ owed ─▶ the host takes it back above ─ returned
+//!  answered ─▶ still equal to an answer from memory? ─ lend ─▶ for the rest of this client's lease
+//!  names: dropped, or another client's change learned ─▶ owed ─▶ the host revokes it above ─ returned
 //!                                                                                           └▶ FsForgot, or a greeting
 //! ```
-//! What the cache above changes itself it knows. A host that stands still takes nothing back, but
-//! what was lent is over by then: servers wait for leases.
+//! The cache above knows the changes that it makes itself. A paused host revokes nothing, but loans
+//! have expired by then: servers wait for leases.
 //!
-//! Invariants: a server is told that something is forgotten, or is greeted, when nothing of it is
-//! owed; what is lent is what is answered from memory.
+//! Invariants: a server is told that something is dropped, or is greeted, when nothing of it is
+//! owed; a loan equals the answer from memory.
 
 use super::*;
 
 impl Fs {
-    /// For how long attributes that were just given may be shown without asking: not at all, if
-    /// they would be other ones now, or are not kept. To be [taken back](Self::owed).
+    /// For how long attributes that were just returned may be shown without asking: zero if they
+    /// have changed, or are not cached. They may be [revoked](Self::owed).
     pub fn lend(&mut self, now: Time, node: &FsNode) -> Duration {
         self.now = self.now.max(now);
         let ino = node.inode.ino;
@@ -35,29 +35,28 @@ impl Fs {
             _ => Duration::ZERO,
         }
     }
-    /// Begins a call of another than the cache above: what it changes is taken back there.
+    /// Begins a call from outside the cache above: its changes are revoked there.
     pub fn begin_beside(&mut self, ask: Ask) -> CallId {
         let call = self.begin(ask);
         self.beside.insert(call);
         call
     }
-    /// What the cache above is to forget: asked for after each turn, before what that says is sent,
+    /// What the cache above must drop: to be called after each turn, before its messages are sent,
     /// and again later for what has not been [returned](Self::returned).
     pub fn owed(&mut self, now: Time) -> Vec<Ino> {
         self.lent.owed(now).collect()
     }
-    /// It has forgotten that.
+    /// The cache above has dropped these.
     pub fn returned(&mut self, inos: &[Ino], out: &mut Vec<Output>) {
         inos.iter().for_each(|ino| self.lent.returned(*ino));
         self.say_forgotten(out);
         self.greet_holders(out);
     }
 
-    /// Whether a request that was answered was made by the cache above, which knows what it
-    /// changed.
+    /// Whether an answered request was made by the cache above, which knows what it changed.
     pub(super) fn is_known_above(&self, number: u64, call: &FsCall) -> bool {
         let caller = match self.purposes.get(&number) {
-            // Made by it, and no other one: see `at_once`.
+            // Made by it and by no other caller: see `at_once`.
             Some(Purpose::Foretold(..)) => return true,
             Some(Purpose::Call(call) | Purpose::Opened(call) | Purpose::Resized(call, _)) => *call,
             _ => return false,
@@ -74,13 +73,13 @@ impl Fs {
         );
         changes_names && !self.beside.contains(&caller)
     }
-    /// What is not kept here any more is not to be kept above.
+    /// What is not cached here any more must not be cached above.
     pub(super) fn take_back(&mut self) {
         for ino in self.names.gone() {
             self.lent.take_back(self.now, ino);
         }
     }
-    /// All that a rank has given shares of is given back.
+    /// Everything under shares of a rank is given back.
     pub(super) fn forget_names(&mut self, rank: Rank) {
         if self.sessions.is_only(rank) {
             self.names.clear();
@@ -90,10 +89,10 @@ impl Fs {
         }
         self.lent
             .take_back_where(self.now, |ino| rank_of(ino) == rank);
-        // Of parts there is nothing more to say.
+        // There is nothing more to confirm.
         self.forgets.retain(|(of, _)| *of != rank);
     }
-    /// Tells servers what they wait for.
+    /// Sends confirmations that servers wait for.
     pub(super) fn say_forgotten(&mut self, out: &mut Vec<Output>) {
         if !self.forgets.is_empty() && !self.lent.owes(self.now) {
             for (rank, number) in std::mem::take(&mut self.forgets) {

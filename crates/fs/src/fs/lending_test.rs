@@ -1,4 +1,4 @@
-//! Attributes that a kernel keeps: what is lent, and when others may count on its being forgotten.
+//! Attributes cached by a kernel: what is lent, and when others may rely on its being dropped.
 
 use super::super::testing::{Client, INO, node, reply_to};
 use super::*;
@@ -13,7 +13,7 @@ fn lending() -> (Client, FsNode) {
     assert!(client.fs.lend(client.now, &shown) > Duration::ZERO);
     (client, shown)
 }
-/// Asks for the file's attributes; what a caller is shown.
+/// Requests the file's attributes; returns what a caller is shown.
 fn stat(client: &mut Client, size: u64) -> FsNode {
     let (call, number) = client.ask(Ask::Names(FsCall::Stat { ino: INO }));
     client.answer_shared(number, node(size));
@@ -87,7 +87,8 @@ fn what_would_be_answered_from_memory_is_lent_for_as_long_as_the_lease_lasts() {
     );
 }
 
-/// Another client's change is answered when all have forgotten what was before: the kernel, too.
+/// Another client's change is answered when all caches have dropped the old state, including the
+/// kernel.
 #[test]
 fn the_server_is_told_that_it_is_forgotten_when_it_is_forgotten_above() {
     let (mut client, _) = lending();
@@ -111,8 +112,8 @@ fn the_server_is_told_that_it_is_forgotten_when_it_is_forgotten_above() {
     );
 }
 
-/// A host that cannot take it back, since the kernel says nothing, has others wait for so long
-/// only.
+/// If a host cannot revoke it, because the kernel does not answer, others wait only until the lease
+/// ends.
 #[test]
 fn what_is_not_returned_is_over_with_the_lease() {
     let (mut client, _) = lending();
@@ -156,8 +157,8 @@ fn a_new_server_is_greeted_when_nothing_is_kept_above() {
     assert!(greets(&client), "{:?}", client.said);
 }
 
-/// The kernel knows what it changed, and has the new attributes with the answer. Another caller's
-/// changes it does not know.
+/// The kernel knows its own changes, and gets the new attributes with the answer. It does not know
+/// another caller's changes.
 #[test]
 fn what_is_changed_from_above_is_not_taken_back() {
     let (mut client, _) = lending();
@@ -181,7 +182,7 @@ fn what_is_changed_from_above_is_not_taken_back() {
     assert_eq!(client.fs.owed(client.now), [INO]);
 }
 
-/// What the server makes of a file that was written is news for the kernel: its time of change.
+/// The server's result for a written file is news for the kernel: its time of change.
 #[test]
 fn what_this_client_told_and_learned_by_that_is_taken_back() {
     let (mut client, _) = lending();

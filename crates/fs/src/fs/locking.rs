@@ -1,5 +1,5 @@
-//! Locks of this client's callers: what they hold, to name it to the next holder of the rank, and
-//! what they wait for.
+//! Locks of this client's callers: held ones, to report them to the next holder of the rank, and
+//! waiting requests.
 //!
 //! ```text
 //!  Lock ─▶ request ─▶ Done: held
@@ -15,18 +15,18 @@ use nacre_wire::msg::fs::FsLocked;
 /// Interrupted.
 const EINTR: u16 = 4;
 
-/// What the answer to a request about locks is for.
+/// The purpose of a request about locks.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LockPurpose {
-    /// A caller wants it.
+    /// A caller requests it.
     Lock(CallId, FsLock),
-    /// A caller gives these bytes up; `None`: another answer ends its call.
+    /// A caller releases these bytes; `None`: another answer ends its call.
     Unlock(Option<CallId>, FsLock),
-    /// The wait of the request of this number ends.
+    /// Ends the wait of the request with this number.
     Cancel(u64),
 }
 
-/// Whose: file, owner, and whether it is of `flock`.
+/// The owner: file, number, and whether it uses `flock`.
 type Key = (Ino, u64, bool);
 
 fn key(lock: &FsLock) -> Key {
@@ -37,11 +37,11 @@ fn key(lock: &FsLock) -> Key {
 #[derive(Debug, Default)]
 pub(super) struct Locking {
     held: BTreeMap<Key, LockSpans>,
-    /// By the number of the request that was answered so.
+    /// Waits by their requests' numbers.
     waits: BTreeMap<u64, (CallId, FsLock)>,
-    /// Requests that may wait, by what their callers call them.
+    /// Requests that may wait, by their callers' numbers.
     tokens: BTreeMap<u64, u64>,
-    /// Files whose locks went with an evicted session: their next read or write fails.
+    /// Files whose locks ended with an evicted session: their next read or write fails.
     lost: BTreeSet<Ino>,
 }
 
@@ -56,15 +56,15 @@ impl Locking {
     fn hold(&mut self, lock: &FsLock) {
         self.set(lock, Some((lock.exclusive, lock.pid)));
     }
-    /// Whether a file's locks were lost, and that was not said.
+    /// Whether a file's locks were lost and that was not reported.
     pub fn has_lost(&self, ino: Ino) -> bool {
         self.lost.contains(&ino)
     }
-    /// Whether a file's locks were lost: said once.
+    /// Whether a file's locks were lost: reported once.
     pub fn take_lost(&mut self, ino: Ino) -> bool {
         self.lost.remove(&ino)
     }
-    /// The session has ended, and with it all that was held. Waits are named to the next one.
+    /// The session has ended, and with it all held locks. Waits are reported to the next one.
     pub fn on_evicted(&mut self) {
         self.lost.extend(
             std::mem::take(&mut self.held)
@@ -72,8 +72,8 @@ impl Locking {
                 .map(|(ino, ..)| ino),
         );
     }
-    /// What to name to a server: what is held in any case. A request without an answer may have
-    /// been done: what it gave up may be another owner's.
+    /// The locks to report to a server: those certainly held. An unanswered request may have been
+    /// executed: what it released may belong to another owner.
     pub fn named<'a>(
         &self,
         pending: impl Iterator<Item = &'a LockPurpose>,
@@ -129,7 +129,7 @@ impl Locking {
     }
 }
 
-/// A lock of `flock` is of the whole file.
+/// A `flock` lock covers the whole file.
 const fn range(lock: &FsLock) -> (u64, u64) {
     if lock.flock {
         (0, u64::MAX)
@@ -139,9 +139,10 @@ const fn range(lock: &FsLock) -> (u64, u64) {
 }
 
 impl Fs {
-    /// Ends the wait of a call that has not begun; whether there was one, or this is asked already.
+    /// Ends the wait of a call that has not begun; returns whether there was one, or this is in
+    /// progress already.
     pub(super) fn cancel_queued(&mut self, token: u64) -> bool {
-        // Threads that wait are looked at often, and while there is no server nothing begins.
+        // Waiting threads are checked often, and while there is no server nothing begins.
         if self
             .queue
             .iter()
@@ -156,7 +157,7 @@ impl Fs {
         self.end(call, Err(EINTR));
         true
     }
-    /// The request of a lock that may wait, and of which file it is, by what its caller calls it.
+    /// The request of a lock that may wait, and its file, by its caller's number.
     pub(super) fn lock_of(&self, token: u64) -> Option<(u64, Ino)> {
         let number = self.locking.tokens.get(&token).copied()?;
         let waits = self.locking.waits.get(&number).map(|(_, lock)| lock.ino);
@@ -201,7 +202,7 @@ impl Fs {
         };
         self.request(request, Purpose::Lock(LockPurpose::Unlock(call, lock)), out);
     }
-    /// An owner closes a file: what it holds there goes.
+    /// An owner closes a file: releases what it holds there.
     pub(super) fn unlock_all(&mut self, call: CallId, ino: Ino, owner: u64, out: &mut Vec<Output>) {
         let kinds = [false, true]
             .into_iter()
@@ -230,7 +231,7 @@ impl Fs {
             return;
         };
         let is_it = |purpose: &Purpose| matches!(purpose, Purpose::Lock(LockPurpose::Cancel(it)) if *it == number);
-        // Said again while the server has not answered.
+        // Repeated while the server has not answered.
         if self.purposes.values().any(is_it) {
             return;
         }
@@ -273,7 +274,7 @@ impl Fs {
     }
     /// A wait has ended.
     pub(super) fn on_locked(&mut self, locked: FsLocked) {
-        // One that is told twice is not known any more.
+        // One that is reported twice is unknown the second time.
         if let Some((call, lock)) = self.locking.waits.remove(&locked.number) {
             self.lock_ended(locked.number, call, &lock, locked.errno.map_or(Ok(()), Err));
         }
@@ -285,14 +286,14 @@ impl Fs {
         }
         self.end(call, result.map(|()| Given::Done));
     }
-    /// One of `flock` that was not granted at once has given up what its owner had.
+    /// A `flock` request that was not granted at once has given up its owner's lock.
     fn given_up(&mut self, lock: &FsLock) {
         if lock.flock {
             self.locking.set(lock, None);
         }
     }
 
-    /// What to say of this client to a rank's server.
+    /// What to report about this client to a rank's server.
     pub(super) fn holds(&mut self, rank: Rank) -> Holds {
         let pending = self.purposes.values().filter_map(|purpose| match purpose {
             Purpose::Lock(purpose) => Some(purpose),
@@ -309,7 +310,7 @@ impl Fs {
             .map(|(ino, file)| (file.cap, file.claim(*ino)))
             .collect();
         for (before, open) in &opens {
-            // What is kept of one that is about to be closed could be old when it is opened again.
+            // The cached data of a file about to be closed could be outdated when it is reopened.
             if *before >= (FsCap::Cache {}) && open.cap < (FsCap::Cache {}) {
                 self.cache.drop_clean(open.ino);
             }
@@ -342,7 +343,7 @@ mod tests {
         }
     }
 
-    /// The last holder may have done what was asked, and have given the bytes to another client.
+    /// The last holder may have executed the request, and given the bytes to another client.
     #[test]
     fn what_an_unanswered_request_gives_up_is_not_named() {
         let mut locking = Locking::default();

@@ -1,4 +1,4 @@
-//! The client and its locks, with a server that says what each test wants.
+//! The client and its locks; each test plays the server.
 
 use super::super::testing::Client;
 use super::*;
@@ -50,7 +50,7 @@ fn a_wait_ends_when_it_is_granted_and_what_is_held_is_named() {
     })));
     let session = client.come();
     assert_eq!((session.locks, session.waits), (vec![lock(1)], vec![]));
-    // An owner that holds nothing costs no request.
+    // An owner without locks costs no request.
     let (call, number) = client.ask(Ask::UnlockAll {
         ino: Ino(7),
         owner: 2,

@@ -1,4 +1,4 @@
-//! Names that are likely to be looked up next are listed ahead ([`crate::ahead`] says when).
+//! Lists names ahead that are likely to be looked up next ([`crate::ahead`] decides when).
 
 use super::*;
 
@@ -37,7 +37,7 @@ mod tests {
             }
         )
     }
-    /// Looks names up until a page of the directory is asked for: the number of that request.
+    /// Looks names up until a page of the directory is requested; returns that request's number.
     fn looked_up(client: &mut Client) -> Option<u64> {
         for name in ["a", "b", "c", "d"] {
             assert_eq!(client.asked(is_list), None, "a few names are no reason");
@@ -48,7 +48,7 @@ mod tests {
         client.asked(is_list)
     }
 
-    /// Each `stat` of a file that this mount had not seen cost a request, 3,000 of one directory
+    /// Each `stat` of a file new to this mount cost a request: 3,000 files of one directory cost
     /// 3,000.
     #[test]
     fn who_looks_up_name_after_name_is_answered_from_memory_soon() {
@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    /// A directory that cannot be listed must not be asked for that with every look-up.
+    /// If a directory cannot be listed, that must not be tried with every look-up.
     #[test]
     fn a_page_that_cannot_be_had_is_let_go() {
         let mut client = Client::keeping(100);

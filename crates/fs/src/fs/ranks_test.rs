@@ -1,4 +1,4 @@
-//! A client with sessions with two ranks: what is of one of them, and what of both.
+//! A client with sessions with two ranks: what belongs to one of them, and what to both.
 
 use super::testing::{Client, LAYOUT, make_open, reply_to};
 use super::*;
@@ -58,7 +58,7 @@ fn client() -> Client {
     );
     client
 }
-/// Looks up what is in memory then, under a share that the rank gave.
+/// Looks up a name, which is then cached under a share of the rank.
 fn learn(client: &mut Client, rank: u16, dir: Ino, name: &str, ino: Ino) {
     client.ask(lookup(dir, name));
     let number = client.asks(rank)[0].number;
@@ -84,7 +84,7 @@ fn greetings(client: &Client) -> Vec<FsSession> {
     client.said.iter().filter_map(greeting).collect()
 }
 
-/// Its server is away. Others' calls go on; its own wait, in their order.
+/// Its server is away. Calls to others continue; its own calls wait, in order.
 #[test]
 fn a_rank_that_is_away_holds_up_only_its_own_calls() {
     let mut client = client();
@@ -120,8 +120,8 @@ fn a_rank_that_is_away_holds_up_only_its_own_calls() {
     assert_eq!(ended, [first, second]);
 }
 
-/// A rank that does not answer takes half a window of requests, and then waits: others are asked
-/// on.
+/// A rank that does not answer gets half a window of requests, and then calls wait: others are
+/// still asked.
 #[test]
 fn a_rank_that_does_not_answer_is_asked_no_more_than_it_takes() {
     let mut client = client();
@@ -151,7 +151,7 @@ fn a_rank_that_does_not_answer_is_asked_no_more_than_it_takes() {
     assert!(!client.asks(1).is_empty());
 }
 
-/// It is one client for all ranks: who evicts it fences all that it does.
+/// It is one client for all ranks: the rank that evicts it fences all that it does.
 #[test]
 fn an_eviction_by_one_rank_is_one_for_all() {
     let mut client = client();
@@ -206,7 +206,7 @@ fn an_eviction_by_one_rank_is_one_for_all() {
     );
 }
 
-/// What a caller synchronizes may rest on what it did at another rank.
+/// What a caller synchronizes may depend on what it did at another rank.
 #[test]
 fn a_sync_waits_for_all_ranks() {
     let mut client = client();
@@ -246,9 +246,9 @@ fn a_sync_waits_for_all_ranks() {
     assert_eq!(client.ended(), [(sync, Ok(Given::Done))]);
 }
 
-/// A file goes from rank 1's directory to rank 0's, which answers. What rank 1 says of its
-/// directory has no order with that: nothing of either name stays, and of what rank 1 had answered
-/// before nothing is kept.
+/// A file moves from rank 1's directory to rank 0's, which answers. Rank 1's answers about its
+/// directory are not ordered with that: neither name stays cached, and nothing of rank 1's earlier
+/// answers is cached.
 #[test]
 fn a_rename_across_forgets_what_was_kept_of_both_names() {
     let mut client = client();
@@ -297,14 +297,14 @@ fn a_rename_across_forgets_what_was_kept_of_both_names() {
     );
 }
 
-/// Rank 1 does not answer pings: what it gave shares of is not shown when its lease is over, though
-/// rank 0's lasts. Then it is greeted, and rank 0 is not.
+/// Rank 1 does not answer pings: what is cached under its shares is not used after its lease ends,
+/// although rank 0's lease is valid. Then rank 1 is greeted, and rank 0 is not.
 #[test]
 fn what_is_kept_is_shown_as_long_as_its_own_ranks_lease_lasts() {
     let mut client = client();
     learn(&mut client, 0, Ino::ROOT, "a", FILES[0]);
     learn(&mut client, 1, DIR, "b", FILES[1]);
-    // A name in rank 0's directory, of a file that rank 1 has.
+    // A name in rank 0's directory for a file of rank 1.
     client.ask(lookup(Ino::ROOT, "x"));
     let number = client.asks(0)[0].number;
     let led = FsAnswer::Elsewhere {
@@ -342,7 +342,7 @@ fn what_is_kept_is_shown_as_long_as_its_own_ranks_lease_lasts() {
     assert!(!knows(&mut client, DIR, "b"), "the greeting gave it back");
 }
 
-/// Each rank counts what it has to be told is forgotten.
+/// Each rank numbers its own invalidations.
 #[test]
 fn who_asked_to_forget_is_told() {
     let mut client = client();
@@ -364,8 +364,8 @@ fn who_asked_to_forget_is_told() {
     );
 }
 
-/// Servers of two ranks that answer what they like, in whatever order, go and come, and evict:
-/// every call ends, and ends once; each request is made to its rank, in order.
+/// Servers of two ranks that answer anything, in any order, come and go, and evict: every call
+/// ends, and ends once; each request is sent to its rank, in order.
 mod all_at_random {
     use super::*;
     use nacre_wire::fs::name_hash;
@@ -469,7 +469,7 @@ mod all_at_random {
         calls: BTreeSet<CallId>,
     }
     impl World {
-        /// Servers take what they were sent.
+        /// Servers receive what they were sent.
         fn hear(&mut self) {
             for rank in [0, 1] {
                 let mut last = 0;
@@ -575,7 +575,7 @@ mod all_at_random {
                 self.here[usize::from(rank)] = true;
             }
         }
-        /// Both answer all that they are asked.
+        /// Both answer everything that they are asked.
         fn settle_some(&mut self) {
             self.client.tick(SEEK_AGAIN);
             self.welcome(0);

@@ -1,4 +1,4 @@
-//! `statlite`: what a server knows without its writers is shown, and believed in nothing else.
+//! `statlite`: what a server knows without asking writers is shown, and used for nothing else.
 
 use super::testing::{Client, INO, buffering, node};
 use super::*;
@@ -13,8 +13,8 @@ fn size(outcome: Option<&(CallId, Outcome)>) -> u64 {
     }
 }
 
-/// A file that another client writes is larger than its server says: kept as its attributes, that
-/// would be shown to all who ask here from then on.
+/// A file that another client writes is larger than its server reports: cached as its attributes,
+/// the old size would be shown to all local callers from then on.
 #[test]
 fn its_answer_is_not_kept() {
     let mut client = Client::keeping(100);
@@ -32,7 +32,7 @@ fn its_answer_is_not_kept() {
     );
 }
 
-/// A reader beside a writer reads as far as it was told that the file goes.
+/// A reader next to a writer reads up to the reported size.
 #[test]
 fn it_says_nothing_of_how_far_an_open_file_can_be_read() {
     let mut client = Client::new();

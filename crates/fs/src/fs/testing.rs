@@ -1,4 +1,4 @@
-//! For tests: a client with a server, objects and a registry that say what each test wants.
+//! For tests: a client with a server, objects and a registry that each test controls.
 
 use super::*;
 use nacre_client::{Capabilities, MetaDone, MetaId, MetaWatchId, Refused, Room, WatchNews};
@@ -20,7 +20,7 @@ pub const LAYOUT: Layout = Layout {
     object: 4096,
 };
 
-/// What a server says of it.
+/// A server's description of it.
 pub fn node(size: u64) -> FsAnswer {
     let mut inode = Inode::new(INO, FileKind::File {}, 0o644, (1, 1), Stamp(1));
     (inode.size, inode.layout) = (size, Some(LAYOUT));
@@ -34,7 +34,7 @@ pub fn node(size: u64) -> FsAnswer {
     }
 }
 
-/// Opens a file of the root, and makes it if it is not there.
+/// Opens a file of the root, and creates it if it does not exist.
 pub fn make_open(name: Name, write: bool) -> FsCall {
     FsCall::Make {
         dir: Ino::ROOT,
@@ -57,7 +57,7 @@ pub const fn server(rank: u16) -> ClientId {
 }
 const SERVER: ClientId = server(0);
 
-/// An answer that is safe, and that may not be kept.
+/// A safe answer that may not be cached.
 pub fn reply_to(number: Option<u64>, answer: FsAnswer) -> FsReply {
     FsReply {
         number: number.expect("it was asked"),
@@ -73,7 +73,7 @@ pub fn reply_to(number: Option<u64>, answer: FsAnswer) -> FsReply {
     }
 }
 
-/// Takes so many operations, and ends them when a test does.
+/// Accepts this many operations, and ends them when a test does.
 #[derive(Default)]
 pub struct Objects {
     pub room: usize,
@@ -81,12 +81,12 @@ pub struct Objects {
     pub taken: Vec<(OpId, Operation)>,
     pub ended: Vec<Completion>,
     pub rests_on: Epoch,
-    /// What still fits, as the cluster says, and which pool was looked at.
+    /// The cluster's free space, and which pool was asked for.
     pub fullness: Option<Room>,
     pub looked_at: Option<PoolId>,
 }
 impl Objects {
-    /// The first of them has been done.
+    /// The first operation has succeeded.
     pub fn end_well(&mut self) {
         self.end(Ok(Done {
             version: Default::default(),
@@ -94,7 +94,7 @@ impl Objects {
             payload: Vec::new(),
         }));
     }
-    /// The first of them ends so.
+    /// The first operation ends with this result.
     pub fn end(&mut self, result: Result<Done, Failure>) {
         let (id, _) = self.taken.remove(0);
         self.ended.push(Completion { id, result });
@@ -124,12 +124,12 @@ impl ObjectCluster for Objects {
     }
 }
 
-/// Says that servers have their ranks.
+/// Reports that servers hold their ranks.
 #[derive(Default)]
 pub struct Registry {
     question: Option<MetaId>,
     ranks: u16,
-    /// These have none.
+    /// Ranks without a server.
     without: BTreeSet<u16>,
     is_removed: bool,
 }
@@ -192,18 +192,18 @@ pub struct Client {
     registry: Registry,
     pub now: Time,
     pub said: Vec<Message>,
-    /// The same, with whom it was said to.
+    /// The same, with the receiver.
     pub said_to: Vec<(Entity, Message)>,
 }
 impl Client {
     pub fn new() -> Self {
         Self::keeping(0)
     }
-    /// One that keeps so many names and attributes.
+    /// A client that caches this many names and attributes.
     pub fn keeping(names_max: usize) -> Self {
         Self::with_ranks(1, names_max)
     }
-    /// The same, of a file system with so many ranks.
+    /// The same, of a file system with this many ranks.
     pub fn with_ranks(ranks: u16, names_max: usize) -> Self {
         let config = FsConfig {
             file_system: "home".into(),
@@ -239,7 +239,7 @@ impl Client {
             None => self.input(None),
         }
     }
-    /// The server of a rank says something.
+    /// A message from a rank's server.
     pub fn hears(&mut self, rank: u16, message: Message) {
         let (from, epoch) = (
             Entity::Client(server(rank)),
@@ -265,12 +265,12 @@ impl Client {
     pub fn lose(&mut self) {
         self.input(Some(Input::Gone(Entity::Client(SERVER))));
     }
-    /// A rank has no server any more.
+    /// A rank loses its server.
     pub fn lose_rank(&mut self, rank: u16) {
         self.registry.without.insert(rank);
         self.input(Some(Input::Gone(Entity::Client(server(rank)))));
     }
-    /// It has one again, which this client finds and greets: what it says of itself.
+    /// It has one again, which this client finds and greets; returns the greeting.
     pub fn find_rank(&mut self, rank: u16) -> FsSession {
         self.restore_rank(rank);
         self.forget_said();
@@ -280,17 +280,17 @@ impl Client {
         }
         self.welcome(rank).expect("it greets")
     }
-    /// There is no such file system any more, says the registry.
+    /// The registry no longer has the file system.
     pub fn remove_file_system(&mut self) {
         self.registry.is_removed = true;
         self.fs.seek.look_again(Time::ZERO);
         (0..3).for_each(|_| self.turn(None));
     }
-    /// It has one again.
+    /// It has a server again.
     pub fn restore_rank(&mut self, rank: u16) {
         self.registry.without.remove(&rank);
     }
-    /// A rank's server welcomes it, if it greets that.
+    /// A rank's server welcomes the client, if it was greeted.
     pub fn welcome(&mut self, rank: u16) -> Option<FsSession> {
         let greeting = self
             .said_to
@@ -310,7 +310,7 @@ impl Client {
         self.hears(rank, Message::FsWelcome(welcome));
         Some(greeting)
     }
-    /// It opens the file, of so many bytes, for writing; its objects take so many operations at a
+    /// Opens the file, with this size, for writing; its objects accept this many operations at a
     /// time.
     pub fn writing(size: u64, room: usize) -> Self {
         let mut client = Self::new();
@@ -339,7 +339,7 @@ impl Client {
         );
         self.hear(out);
     }
-    /// What it has said.
+    /// Records its messages.
     pub fn hear(&mut self, out: Vec<Output>) {
         for output in out {
             if let Output::Send { to, message, .. } = output {
@@ -348,7 +348,7 @@ impl Client {
             }
         }
     }
-    /// Finds the server and greets it: what it says of itself.
+    /// Finds the server and greets it; returns the greeting.
     pub fn come(&mut self) -> FsSession {
         self.forget_said();
         for _ in 0..4 {
@@ -367,21 +367,21 @@ impl Client {
         self.turn(Some(Message::FsWelcome(welcome)));
         session
     }
-    /// Asks; the number of the request, if there is one.
+    /// Begins a call; returns the request's number, if there is one.
     pub fn ask(&mut self, ask: Ask) -> (CallId, Option<u64>) {
         self.forget_said();
         let call = self.fs.begin(ask);
         self.turn(None);
         (call, self.asked(|_| true))
     }
-    /// The first request of that kind that it has made since.
+    /// The first such request since.
     pub fn asked(&self, is_it: impl Fn(&FsCall) -> bool) -> Option<u64> {
         self.said.iter().find_map(|message| match message {
             Message::FsRequest(request) => is_it(&request.call).then_some(request.number),
             _ => None,
         })
     }
-    /// What it has asked a rank since.
+    /// Its requests to a rank since.
     pub fn asks(&self, rank: u16) -> Vec<FsRequest> {
         let of_rank = |(to, message): &(Entity, Message)| match message {
             Message::FsRequest(request) if *to == Entity::Client(server(rank)) => {
@@ -400,7 +400,7 @@ impl Client {
     }
     /// `safe`: it is in the journal.
     pub fn answer_with(&mut self, number: Option<u64>, answer: FsAnswer, safe: bool) {
-        // What is open others have open, too.
+        // Others have open files open, too.
         let caps = match &answer {
             FsAnswer::Node { node, .. } => vec![FsGrant {
                 ino: node.inode.ino,
@@ -414,7 +414,7 @@ impl Client {
             ..reply_to(number, answer)
         });
     }
-    /// An answer that may be kept, under a share of the root.
+    /// An answer that may be cached, under a share of the root.
     pub fn answer_shared(&mut self, number: Option<u64>, mut answer: FsAnswer) {
         answer
             .nodes_mut()
@@ -428,14 +428,14 @@ impl Client {
     pub fn reply(&mut self, reply: FsReply) {
         self.turn(Some(Message::FsReply(reply)));
     }
-    /// All operations under way have been done.
+    /// All operations in flight have succeeded.
     pub fn all_done(&mut self) {
         while !self.objects.taken.is_empty() {
             self.objects.end_well();
         }
         self.turn(None);
     }
-    /// Its server knows that this is in the journal.
+    /// Its server reports that this is in the journal.
     pub fn is_safe(&mut self, number: Option<u64>) {
         let numbers = number.into_iter().collect();
         self.turn(Some(Message::FsSafe(FsSafe { numbers })));
@@ -447,7 +447,7 @@ impl Client {
     }
 }
 
-/// A client that has the file open for writing, alone; whether its opening is in the journal.
+/// A client that has the file open for writing, alone; `safe`: its opening is in the journal.
 pub fn buffering(safe: bool) -> (Client, Option<u64>) {
     let mut client = Client::new();
     client.fs.config.dirty_max = 1 << 20;
@@ -463,7 +463,7 @@ pub fn buffering(safe: bool) -> (Client, Option<u64>) {
         number: 0,
     };
     client.turn(Some(Message::FsCaps(FsCaps { items: vec![news] })));
-    // How large it is.
+    // The size.
     let (_, number) = client.ask(Ask::Read {
         ino: INO,
         offset: 0,

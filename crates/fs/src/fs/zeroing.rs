@@ -1,18 +1,18 @@
-//! Making bytes of a file zeros, and a file larger without data.
+//! Zeroes ranges of a file, and extends a file without data.
 //!
 //! ```text
-//!  Zero ─▶ nothing is dirty, no write is under way ─▶ objects, so many at a time ─▶ clean data is forgotten ─▶ ended
-//!             └─ until then it waits as a truncation does    └─ all that reads or writes the file waits
+//!  Zero ─▶ nothing is dirty, no write is in progress ─▶ objects, some at a time ─▶ clean data is dropped ─▶ ended
+//!             └─ until then it waits like a truncation             └─ all reads and writes of the file wait
 //!  Extend ─▶ large enough: ended; else the same wait ─▶ Wrote ─▶ ended
 //! ```
-//! An object that has nothing else is deleted, but for the first: that one says where its file is.
-//! Of others the range is zeroed, if they exist: a hole stays one. A client that has the file alone
-//! may delete an object of which the range has all up to the file's end; where others may make the
-//! file larger at the same time, what they write there is not in the range, so that object is
+//! An object without other data is deleted, except for the first, which has the file's backpointer.
+//! In other objects the range is zeroed, if they exist: a hole stays a hole. A client that has the
+//! file alone may delete an object if the range covers it up to the file's end; where others may
+//! extend the file at the same time, their data there is not in the range, so that object is
 //! zeroed.
 //!
-//! Invariants: nothing is zeroed beyond the end that the client knows, and no object is made;
-//! nothing is begun when the client's session has ended meanwhile.
+//! Invariants: nothing is zeroed beyond the end known to the client, and no object is created;
+//! nothing is begun if the client's session has ended meanwhile.
 
 #[cfg(test)]
 #[path = "zeroing_test.rs"]
@@ -28,13 +28,13 @@ const AT_ONCE: usize = 16;
 #[derive(Debug)]
 pub(super) struct Zeroing {
     ino: Ino,
-    /// First byte, and the one behind the last.
+    /// First byte, and the end, excluded.
     range: (u64, u64),
-    /// The file's end, if no one else can move it.
+    /// The file's end, if no other client can move it.
     end: Option<u64>,
     /// The next object.
     next: u64,
-    /// Operations under way.
+    /// Operations in flight.
     left: usize,
     failed: Option<u16>,
     /// The grant under which it was begun.
@@ -42,7 +42,7 @@ pub(super) struct Zeroing {
 }
 
 impl Zeroing {
-    /// What is done to an object; `None`: nothing of it is in the range.
+    /// The operation on an object; `None`: it has nothing of the range.
     fn ops(&self, layout: &Layout, number: u64) -> Option<Vec<SubOp>> {
         let [from, to] = [self.range.0, self.range.1].map(|at| layout.length_of(number, at));
         let whole = self.end.map_or(u64::from(layout.object), |end| {
@@ -65,7 +65,7 @@ impl Zeroing {
 }
 
 impl Fs {
-    /// Makes a range zeros, as soon as all that was written before is in objects.
+    /// Zeroes a range, once everything written before is in objects.
     pub(super) fn zero(
         &mut self,
         call: CallId,
@@ -145,7 +145,7 @@ impl Fs {
             return;
         }
         self.transfers.remove(&call);
-        // Also after an error: some of it may have happened.
+        // Also after an error: some of it may have been executed.
         self.cache.drop_clean(ino);
         let stamp = self.stamp();
         self.dirtied(ino, stamp);
@@ -157,7 +157,7 @@ impl Fs {
         self.end(call, failed.map_or(Ok(Given::Done), Err));
         self.write_ended(ino, out);
     }
-    /// An object has been changed, or cannot be.
+    /// An object has been changed, or failed.
     pub(super) fn on_zeroed(
         &mut self,
         call: CallId,
@@ -176,7 +176,7 @@ impl Fs {
         self.go_on_zeroing(call, out);
     }
 
-    /// Makes a file at least as large as that.
+    /// Makes a file at least this large.
     pub(super) fn extend(&mut self, call: CallId, ino: Ino, size: u64, out: &mut Vec<Output>) {
         let file = &self.files[&ino];
         if size > file.layout.data_max() {
@@ -190,7 +190,7 @@ impl Fs {
         }
         self.tell_time(ino, u64::MAX, out);
         self.files.get_mut(&ino).expect("just seen").resizing = true;
-        // One that others write to as well may be larger by then, and is not to become smaller.
+        // A file that others write, too, may be larger by then, and must not become smaller.
         let grows = if self.files[&ino].cap.buffers() {
             FsCall::Set {
                 ino,

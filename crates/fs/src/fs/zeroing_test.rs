@@ -1,11 +1,11 @@
-//! Which objects are zeroed, deleted, cut off or left alone, and what waits meanwhile.
+//! Which objects are zeroed, deleted, truncated or left alone, and what waits meanwhile.
 
 use super::super::testing::{Client, INO, LAYOUT, node};
 use super::*;
 use nacre_types::PoolId;
 
-/// Against a file in memory: what is done to its objects makes just the range zeros, and makes
-/// none.
+/// Compares with a file in memory: the operations on its objects zero exactly the range, and create
+/// no object.
 #[test]
 fn what_is_done_to_objects_makes_the_range_zeros() {
     for (unit, count, units) in [(4096, 1, 1), (4096, 3, 2), (8192, 2, 4)] {
@@ -80,7 +80,7 @@ fn what_is_done_to_objects_makes_the_range_zeros() {
     }
 }
 
-/// Others may make the file larger: the object that its end is in is not deleted.
+/// Others may extend the file: the object with its end is not deleted.
 #[test]
 fn others_data_behind_the_end_stays() {
     let ops = |end| {
@@ -106,7 +106,7 @@ fn others_data_behind_the_end_stays() {
     );
 }
 
-/// Holes are no errors; what comes meanwhile waits, and the time is told afterwards.
+/// Holes are no errors; later calls wait, and the time is reported afterwards.
 #[test]
 fn what_reads_and_writes_waits_until_all_is_zero() {
     let mut client = Client::writing(12_000, 9);
@@ -163,8 +163,8 @@ fn what_reads_and_writes_waits_until_all_is_zero() {
     assert!(told.is_some() && wrote.is_some(), "the time is told");
 }
 
-/// Sixteen objects had been zeroed when the client's session ended; it heard of that only
-/// afterwards, and went on with the next sixteen as its next instance, in a file that others may
+/// Sixteen objects had been zeroed when the client's session ended; it learned of that only
+/// afterwards, and continued with the next sixteen as its next instance, in a file that others may
 /// have had. (Found by reading.)
 #[test]
 fn an_evicted_client_zeroes_nothing_more() {

@@ -1,4 +1,4 @@
-//! Data: each object belongs to an inode, and lies within its size.
+//! Checks of data: each object belongs to an inode, and lies within its size.
 
 use super::*;
 use crate::mds::PARENT_ATTR;
@@ -6,11 +6,10 @@ use nacre_wire::Wire as _;
 use nacre_wire::fs::data_name;
 use nacre_wire::msg::client::SubReply;
 
-/// Objects of a file whose lengths are asked for, at most: those that its end divides.
+/// Most objects of a file whose lengths are read: those that the file's end divides.
 const LENGTHS_MAX: u64 = 4096;
 
-/// Files whose first objects are told where they are, at most: a repair does the others the next
-/// time.
+/// Most files whose first objects get a new backpointer: a repair updates the others the next time.
 const PLACES_MAX: usize = 1 << 18;
 
 /// The length and the attribute `parent` of an object.
@@ -30,7 +29,7 @@ fn length_of(done: &Done) -> (u64, Option<Backpointer>) {
 }
 
 impl Check {
-    /// Asks for the objects that a file's end divides, and for its first one.
+    /// Reads the lengths of the objects that a file's end divides, and its first object.
     pub(super) fn read_lengths(
         &mut self,
         ino: Ino,
@@ -102,7 +101,7 @@ impl Check {
                 "object {object} has {length} bytes, and {max} of them are within its size"
             );
             let mut finding = Finding::new(Kind::DataBeyond, String::new(), what);
-            // A file that is written to has other lengths then.
+            // For a file that is being written, the lengths would differ.
             finding.same = (number, length as i64, max as i64);
             let edits = vec![Edit::Cut {
                 pool,
@@ -123,10 +122,10 @@ impl Check {
         self.to_list.extend(&self.data_pools);
         Stage::Data
     }
-    /// An object of a pool with data.
+    /// An object of a data pool.
     pub(super) fn on_data_object(&mut self, pool: PoolId, name: &str) {
         let Some((ino, number)) = parse_data(name) else {
-            // The metadata pool's have been looked at.
+            // The metadata pool's objects were handled before.
             if pool != self.config.pool {
                 self.find(
                     Kind::Unknown,
@@ -142,7 +141,7 @@ impl Check {
             orphan.pool = pool;
             orphan.objects += 1;
             orphan.last.insert(number, 0);
-            // The end is in the last of those that take turns.
+            // The end is in the last of the objects that are filled in turn.
             let count = u64::from(self.config.layout.count);
             let last = orphan
                 .last
@@ -208,7 +207,7 @@ impl Check {
             }
         }
     }
-    /// How large a file of this data is.
+    /// The size of a file with this data.
     pub(super) fn orphan_size(&self, orphan: &OrphanData) -> u64 {
         let layout = Layout {
             pool: orphan.pool,

@@ -1,4 +1,4 @@
-//! Entries stream by: what they add up to is kept, they are not.
+//! Reads all entries once; keeps what they add up to, but not the entries.
 
 use super::*;
 use crate::mds::{HEAD_ATTR, PARENT_ATTR};
@@ -99,7 +99,7 @@ impl Check {
             );
         }
     }
-    /// What is left of the journal's names.
+    /// Handles the remaining names of the journal.
     fn end_fragment(&mut self, dir: Ino, left: BTreeMap<Name, Option<Entry>>) {
         for (name, entry) in left {
             if let Some(entry) = entry {
@@ -187,7 +187,7 @@ impl Check {
         }
     }
 
-    /// An entry as it is.
+    /// Handles an entry.
     fn see(&mut self, dir: Ino, name: Name, mut entry: Entry, is_journaled: bool) {
         if let Entry::Inode {
             inode,
@@ -294,7 +294,7 @@ impl Check {
             }
             Entry::Reference { ino, kind, .. } => {
                 if matches!(kind, FileKind::Directory {}) {
-                    // What is in it counts with the rank that has it.
+                    // Its contents count at the rank that has it.
                     own.directories += 1;
                     own.directories_below += 1;
                     self.tops.entry(ino).or_insert((dir, name));
@@ -304,7 +304,7 @@ impl Check {
                 let linked = self.linked.entry(ino).or_default();
                 linked.references += 1;
                 linked.other_kind |= linked.inode.is_some_and(|(_, known, _)| known != kind);
-                // The inode may come later.
+                // The inode may be read later.
                 if linked.inode.is_none() {
                     self.kinds.entry(ino).or_insert(kind);
                 }
@@ -395,7 +395,7 @@ impl Check {
             .values()
             .any(|journal| journal.writers.is_written(ino))
         {
-            // Its writer has not told all of it yet, or the next server will look for it.
+            // Its writer has not reported all of it yet, or the next server will look for it.
             end = end.max(inode.data_to() + layout.reach());
         }
         let objects = layout.objects(end);

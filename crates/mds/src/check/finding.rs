@@ -1,4 +1,4 @@
-//! What a check finds, and what a repair does about it.
+//! The findings of a check, and their repairs.
 
 use bytes::Bytes;
 use nacre_types::{Ino, Name, PoolId, Rank};
@@ -6,13 +6,13 @@ use nacre_wire::fs::{Backpointer, Entry, Head};
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $name:literal,)*) => {
-        /// What is wrong.
+        /// The kind of a fault.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Kind { $($(#[$doc])* $kind,)* }
         impl Kind {
-            /// All there are.
+            /// All kinds.
             pub const ALL: &[Self] = &[$(Self::$kind,)*];
-            /// Its name for programs.
+            /// Its machine-readable name.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name,)* }
@@ -23,64 +23,65 @@ macro_rules! kinds {
 kinds! {
     /// A journal's head cannot be read.
     JournalHead = "journal-head",
-    /// A batch of a journal is not whole, or out of sequence.
+    /// A batch of a journal is damaged, or out of sequence.
     JournalDamaged = "journal-damaged",
     /// An object could not be read.
     Unreadable = "unreadable",
-    /// A change of names of several ranks is decided, and not done everywhere: the ranks' servers do it.
+    /// A name change across ranks is decided but not complete everywhere: the ranks' servers
+    /// complete it.
     Unfinished = "unfinished",
     /// The root, its entry, or a hidden directory is missing.
     Missing = "missing",
     /// An entry's key is not its name's.
     BadKey = "bad-key",
-    /// An entry cannot be read, or has a number that no rank can have given.
+    /// An entry cannot be read, or has a number that no rank can have assigned.
     BadEntry = "bad-entry",
-    /// An entry of a hidden directory has another name than its number.
+    /// The name of an entry of a hidden directory is not its number.
     HiddenName = "hidden-name",
     /// A fragment that its directory does not have.
     Fragment = "fragment",
     /// A directory's head is missing or cannot be read.
     BadHead = "bad-head",
-    /// Two entries have the inode of one file.
+    /// Two entries contain the inode of one file.
     NumberTwice = "number-twice",
-    /// An inode in a directory of another rank than the one that gave its number.
+    /// An inode in a directory of another rank than the one that assigned its number.
     OtherRank = "other-rank",
-    /// A number that its rank has not given yet.
+    /// A number that its rank has not assigned yet.
     NumberNotGiven = "number-not-given",
-    /// Two entries lead to one directory.
+    /// Two entries refer to one directory.
     DirectoryTwice = "directory-twice",
     /// A directory is below itself.
     DirectoryLoop = "directory-loop",
-    /// No entry leads to a directory.
+    /// No entry refers to a directory.
     DirectoryOrphan = "directory-orphan",
     /// A directory has an entry and no object.
     DirectoryWithoutObject = "directory-without-object",
-    /// A reference whose inode is not there.
+    /// A reference whose inode does not exist.
     Dangling = "reference-without-inode",
-    /// An inode for references, and there are none.
+    /// An inode for references without any reference.
     Unreferenced = "inode-without-reference",
-    /// A reference says of another kind what it stands for.
+    /// A reference has another kind than its inode.
     ReferenceKind = "reference-kind",
     /// A link count is not the number of names.
     Links = "link-count",
-    /// A directory's object says that its entry is elsewhere.
+    /// A directory's object names another place for its entry.
     Backpointer = "backpointer",
-    /// A head counts other entries than there are.
+    /// A head has wrong entry counts.
     Count = "count",
-    /// A head sums up other files than there are below it.
+    /// A head has wrong sums of the files below it.
     Sum = "sum",
-    /// What an entry says to be in its directory is not what its head says.
+    /// An entry's copy of its directory's head differs from the head.
     Copy = "copy",
     /// Data of a file that does not exist.
     DataOrphan = "data-orphan",
     /// Data beyond a file's end.
     DataBeyond = "data-beyond",
-    /// An object of which a file system knows nothing.
+    /// An object that is no part of a file system.
     Unknown = "unknown-object",
 }
 
 impl Kind {
-    /// Whether it is known from what was read, though something could not be read.
+    /// Whether the fault is certain even if something could not be read.
     pub(super) const fn is_local(self) -> bool {
         matches!(
             self,
@@ -97,7 +98,7 @@ impl Kind {
                 | Self::Unknown
         )
     }
-    /// Whether what it is about has to be right before counts and sums can be.
+    /// Whether it must be repaired before counts and sums can be.
     #[must_use]
     pub const fn is_structural(self) -> bool {
         !matches!(
@@ -107,30 +108,30 @@ impl Kind {
     }
 }
 
-/// What a repair changes.
+/// A change made by a repair.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Edit {
-    /// A name stands for this.
+    /// Sets a name.
     Set {
         dir: Ino,
         name: Name,
         entry: Box<Entry>,
     },
-    /// A key goes, whatever it is.
+    /// Removes a key, whatever it is.
     Unset { dir: Ino, key: Bytes },
-    /// What is in a directory.
+    /// Sets a directory's head.
     Head { dir: Ino, head: Head },
-    /// Where a directory's entry is.
+    /// Sets a directory's backpointer.
     Parent { dir: Ino, at: Backpointer },
-    /// A directory gets an object, with nothing in it.
+    /// Creates an empty object for a directory.
     Begin { dir: Ino, at: Option<Backpointer> },
-    /// What no name leads to gets one in `lost+found`.
+    /// Gives an unreferenced inode a name in `lost+found`.
     Adopt { entry: Box<Entry> },
-    /// A rank goes on with other numbers.
+    /// Sets a rank's next serial.
     Serial { rank: Rank, serial: u64 },
-    /// An object with data goes.
+    /// Removes a data object.
     Remove { pool: PoolId, ino: Ino, number: u64 },
-    /// An object with data becomes shorter.
+    /// Truncates a data object.
     Cut {
         pool: PoolId,
         ino: Ino,
@@ -139,20 +140,20 @@ pub(super) enum Edit {
     },
 }
 
-/// Something that is wrong.
+/// A fault.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// What.
+    /// Its kind.
     pub kind: Kind,
-    /// Where: a path, or what an object without one is called.
+    /// Where: a path, or the name of an object without one.
     pub place: String,
-    /// A sentence.
+    /// A sentence that describes it.
     pub what: String,
-    /// What a repair does about it: a sentence; none, if it can do nothing.
+    /// A sentence that describes the repair; `None` if there is none.
     pub repair: Option<String>,
-    /// It follows from a repair, and is no damage.
+    /// It results from a repair and is no damage.
     pub(super) quiet: bool,
-    /// What stays equal if the same is found again while the file system changes.
+    /// Identifies the fault across checks of a file system in use.
     pub(super) same: (u64, i64, i64),
     pub(super) edits: Vec<Edit>,
 }
@@ -173,7 +174,7 @@ impl Finding {
         (self.repair, self.edits) = (Some(repair.into()), edits);
         self
     }
-    /// Whether another look at a file system that changes has found this too.
+    /// Whether another check of a file system in use has found this too.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         (self.kind, &self.place, self.same) == (other.kind, &other.place, other.same)

@@ -1,4 +1,4 @@
-//! Journals: read from their first object to their last one, over what is damaged.
+//! Reads journals from their first object to their last, past damaged parts.
 
 use super::*;
 use crate::change::Change;
@@ -6,7 +6,7 @@ use crate::journal::{self, Batch, READ_MAX};
 use nacre_wire::Wire as _;
 use nacre_wire::frame::crc32c;
 
-/// The next batch of an object, and what is behind it; `None` if it is not whole.
+/// The next batch of an object, and the bytes after it; `None` if it is incomplete.
 fn next_batch(bytes: &[u8]) -> Option<(Batch, &[u8])> {
     let (head, rest) = bytes.split_at_checked(8)?;
     let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
@@ -72,7 +72,8 @@ impl Check {
             }
         }
     }
-    /// Reads journals without a head, from the first object that there is; whether there are any.
+    /// Reads journals without a head, from the first existing object; returns whether there are
+    /// any.
     pub(super) fn read_headless(&mut self) -> bool {
         let mut found = Vec::new();
         for (rank, journal) in self
@@ -106,7 +107,7 @@ impl Check {
         let name = journal::object_name(rank, number);
         let bytes = match result {
             Ok(done) => done.payload.concat(),
-            // It ends with the object before.
+            // It ends with the previous object.
             Err(Trouble::NotFound) => return,
             Err(Trouble::Other(why)) => {
                 self.find(Kind::Unreadable, name, format!("it cannot be read: {why}"));
@@ -129,7 +130,7 @@ impl Check {
             if batch.sequence != next {
                 damage.get_or_insert(at);
             }
-            // Older ones were there before.
+            // Older batches were there before.
             if batch.sequence >= next {
                 self.apply_batch(rank, batch);
             }
@@ -148,7 +149,7 @@ impl Check {
         self.read_journal(rank, number + 1);
     }
 
-    /// What is known of a rank's.
+    /// What is known about a rank's journal.
     fn journal(&mut self, rank: Rank) -> &mut Journaled {
         self.journals
             .entry(rank)
@@ -179,7 +180,7 @@ impl Check {
     /// An object of the metadata pool.
     pub(super) fn on_metadata_object(&mut self, name: &str) {
         if let Some(fragment) = parse_fragment(name) {
-            // The journal says that it is gone: its object goes soon.
+            // The journal says that it is removed: its object will be deleted.
             if !self.ended.contains(&fragment.0) {
                 self.fragments.insert(fragment);
             }
@@ -203,7 +204,7 @@ impl Check {
                 journal.lowest = Some(journal.lowest.map_or(number, |lowest| lowest.min(number)));
             }
             Some((_, None)) => {}
-            // It is looked at with other data.
+            // It is handled with the other data.
             None if self.data_pools.contains(&self.config.pool) && parse_data(name).is_some() => {}
             None => self.find(
                 Kind::Unknown,

@@ -1,15 +1,15 @@
-//! What all entries together come to: who is below whom, how often a number was seen, and what
-//! heads should say.
+//! Evaluates all entries together: the hierarchy, duplicate numbers, and the correct values of
+//! heads.
 
 use super::entries::{is_links, is_strays};
 use super::*;
 use crate::journal;
 use nacre_wire::fs::{Inode, data_name};
 
-/// Directories that can be reached, and from where.
+/// Reachable directories and where they were reached from.
 #[derive(Default)]
 struct Reached {
-    /// In the order in which they were reached: what is above comes before what is below.
+    /// In the order in which they were reached: parents before children.
     order: Vec<Ino>,
     above: BTreeMap<Ino, Ino>,
 }
@@ -42,8 +42,8 @@ impl Check {
             .into_iter()
             .chain(self.more_places.get(&ino).into_iter().flatten())
     }
-    /// What can be reached. Of a directory with several entries the one counts that its object
-    /// names, if that leads to it.
+    /// Everything reachable. For a directory with several entries, the one named by its object
+    /// counts if it is reachable.
     fn reach(&self, roots: &[Ino]) -> Reached {
         let (mut first, mut all) = (Vec::new(), Vec::new());
         for (ino, dir) in &self.dirs {
@@ -79,7 +79,7 @@ impl Check {
         reached
     }
 
-    /// A directory's path, or what it is called without one.
+    /// A directory's path, or a substitute name.
     fn path(&self, dir: Ino) -> String {
         let (mut names, mut at, mut steps) = (Vec::new(), dir, 0);
         loop {
@@ -91,7 +91,7 @@ impl Check {
                 _ => {}
             }
             let place = self.dirs.get(&at).and_then(|dir| dir.place.as_ref());
-            // Of one whose name another rank has, that.
+            // For a directory whose name another rank has, that name.
             let place = place.map(|place| {
                 self.tops
                     .get(&at)
@@ -114,8 +114,8 @@ impl Check {
         format!("{}/{name}", above.trim_end_matches('/'))
     }
 
-    /// Of what every entry is looked for again: it is not clear which one is right, or an inode is
-    /// to be changed.
+    /// Inodes whose entries must all be read again: it is unclear which one is right, or the inode
+    /// must be changed.
     pub(super) fn suspect(&mut self) {
         self.wanted.extend(self.twice.iter().copied());
         self.wanted.extend(self.more_places.keys().copied());
@@ -139,7 +139,7 @@ impl Check {
         self.wanted.extend(wanted);
     }
 
-    /// What is in each directory that can be reached, with what is below.
+    /// The contents of each reachable directory, with everything below it.
     fn sums(&self, reached: &Reached) -> BTreeMap<Ino, Head> {
         let mut sums: BTreeMap<Ino, Head> = BTreeMap::new();
         for ino in reached.order.iter().rev() {
@@ -162,7 +162,7 @@ impl Check {
         sums
     }
 
-    /// Whether names are to be looked for that backpointers say.
+    /// Whether names in backpointers must be looked up.
     pub(super) fn want_names(&mut self) -> bool {
         if !self.config.rebuild {
             return false;
@@ -184,7 +184,7 @@ impl Check {
         self.cursor = None;
         !self.names.is_empty()
     }
-    /// How what leads nowhere gets a name, and which.
+    /// The new name of an unreferenced entry, and the changes that create it.
     fn name_for(&mut self, entry: Entry, at: Option<&Backpointer>) -> (String, Vec<Edit>) {
         let ino = entry.ino();
         let entry = Box::new(entry);
@@ -207,7 +207,7 @@ impl Check {
                 );
             }
             if dir.0 & (Ino::SERIAL_END - 1) >= Ino::SERIAL_MIN {
-                // Its directory is lost, and its number is not.
+                // Its directory is lost, but its number is known.
                 let mut edits = Vec::new();
                 if self.remade.insert(*dir) {
                     let above = self.adopted(*dir, FileKind::Directory {}, 0);
@@ -236,7 +236,7 @@ impl Check {
         )
     }
 
-    /// All findings.
+    /// Collects all findings.
     pub(super) fn judge(&mut self) {
         for (dir, name, finding) in std::mem::take(&mut self.early) {
             let place = match &name {
@@ -259,16 +259,16 @@ impl Check {
             .iter()
             .any(|finding| finding.kind == Kind::Unfinished);
         if is_unfinished || self.dirs.values().any(|dir| dir.is_unreadable) {
-            // What is in those would be taken for lost.
+            // Their contents would be taken for lost.
             self.findings.retain(|finding| finding.kind.is_local());
         }
         self.findings
             .sort_by(|a, b| (a.kind, &a.place).cmp(&(b.kind, &b.place)));
     }
 
-    /// Changes that one rank has in its journal, and another one not yet.
+    /// Changes that one rank has in its journal, and another does not have yet.
     fn judge_transactions(&mut self) {
-        // Of servers that go on journals are read one after the other.
+        // With running servers, journals are read at different times.
         if !self.config.journals {
             return;
         }
@@ -340,7 +340,7 @@ impl Check {
 
     fn judge_directories(&mut self, reached: &Reached) {
         let mut findings = Vec::new();
-        // Of a loop one directory is taken out of its place: the lowest number.
+        // From a loop, one directory is removed from its place: the one with the lowest number.
         let (mut in_loops, mut orphans) = (BTreeSet::new(), Vec::new());
         for (ino, dir) in &self.dirs {
             if reached.has(*ino) || ino.is_hidden() {
@@ -437,7 +437,7 @@ impl Check {
             }
             let right = match &dir.backpointer {
                 Some(said) => *said == at,
-                // The root has none at first.
+                // The root initially has none.
                 None => *ino == Ino::ROOT && !dir.bad_backpointer,
             };
             if !right
@@ -461,7 +461,7 @@ impl Check {
         self.findings.append(&mut findings);
     }
 
-    /// The directories of the circle that one is in.
+    /// The directories of the loop that contains this one.
     fn circle(&self, from: Ino) -> Option<BTreeSet<Ino>> {
         let (mut seen, mut at) = (BTreeSet::from([from]), from);
         loop {
@@ -469,7 +469,7 @@ impl Check {
             if *above == from {
                 return Some(seen);
             }
-            // Into a circle, but not in it.
+            // It leads to a loop but is not in it.
             if !seen.insert(*above) {
                 return None;
             }
@@ -477,7 +477,7 @@ impl Check {
         }
     }
 
-    /// An inode for what has lost its own.
+    /// A new inode for what has lost its own.
     fn adopted(&self, ino: Ino, kind: FileKind, size: u64) -> Entry {
         let now = self.config.now;
         let mode = if matches!(kind, FileKind::Directory {}) {
@@ -528,7 +528,7 @@ impl Check {
             }];
             match known {
                 None => {
-                    // One that just began has it in its entry.
+                    // A directory that was just created has its head in its entry.
                     if self.overlay.is_all(*ino, Frag::WHOLE) && sum.entries == 0 {
                         continue;
                     }
@@ -581,7 +581,7 @@ impl Check {
         self.findings.append(&mut findings);
     }
 
-    /// What a directory's entry says of what is in it.
+    /// Checks an entry's copy of its directory's head.
     fn judge_copy(
         &self,
         (ino, dir): (Ino, &Dir),
@@ -602,7 +602,7 @@ impl Check {
         };
         let what = "what its entry says to be in it is not what its head says".to_owned();
         let mut finding = Finding::new(Kind::Copy, self.path_of(*above, name), what);
-        // What is wrong with the head itself has been said.
+        // Faults of the head itself have been reported.
         let (said, known) = (dir.copy.unwrap_or_default(), dir.head.unwrap_or_default());
         let bytes = delta(said.bytes_below, known.bytes_below);
         finding.same = (
@@ -633,7 +633,7 @@ impl Check {
                     .filter(|sight| matches!(sight.entry, Entry::Reference { .. }))
             };
             let Some((home, kind, links)) = linked.inode else {
-                // One that has an inode in a directory is told of with its number.
+                // One that has an inode in a directory is reported with its number.
                 if self.inodes.contains(*ino) {
                     findings.extend(self.embedded(*ino, sights));
                 } else {
@@ -751,7 +751,7 @@ impl Check {
         self.findings.append(&mut findings);
     }
 
-    /// References to an inode that is nowhere.
+    /// References to an inode that does not exist.
     fn dangling(&self, ino: Ino, sights: &[Sight]) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut is_made = false;
@@ -929,7 +929,7 @@ impl Check {
         let mut findings = Vec::new();
         let orphans = std::mem::take(&mut self.orphans);
         for (ino, orphan) in &orphans {
-            // What its names are told about.
+            // Its names are reported.
             if self.linked.contains_key(ino) {
                 continue;
             }
@@ -966,7 +966,7 @@ fn unset((dir, name): &(Ino, Name)) -> Edit {
 fn delta(said: u64, right: u64) -> i64 {
     said.wrapping_sub(right) as i64
 }
-/// Whether a head counts and sums up the same.
+/// Whether two heads have equal counts and sums.
 fn same(sum: &Head, head: Option<&Head>) -> bool {
     let of = |head: &Head| {
         (

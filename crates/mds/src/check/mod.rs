@@ -1,24 +1,23 @@
-//! `fs check`: proves that a file system's objects fit together, and says how to repair those that
-//! do not.
+//! `fs check`: verifies that a file system's objects are consistent, and determines repairs.
 //!
 //! ```text
 //!  Journals ─▶ Listing ─▶ Fragments ─▶ (Again) ─▶ Data ─▶ Orphans ─▶ Done: Report
-//!   overlay     names      entries, in  places of  names   lengths of     └▶ plan ─▶ operations, and from the beginning
-//!               of objects  pages       what is               what no inode
-//!                                       suspicious            has
+//!   overlay     names      entries, in  suspicious  names   lengths of     └▶ plan ─▶ operations, then from the beginning
+//!               of objects  pages       entries             data without
+//!                                                           an inode
 //! ```
-//! A machine without I/O: its host performs [`Next::Operation`]s, many at a time, lists the pools
-//! that it is asked to list, and tells what came of it. What journals say is put over what objects
-//! have, as a server does.
+//! A state machine without I/O: its host performs [`Next::Operation`]s, many at a time, lists the
+//! requested pools, and reports the results. Like in a server, the journals' contents are applied
+//! on top of the objects.
 //!
-//! A rebuild is a repair that believes backpointers: of directories, and of files' first objects
-//! with data. When the metadata pool is lost, those are all there is.
+//! A rebuild is a repair that trusts backpointers: those of directories, and those of files' first
+//! data objects. When the metadata pool is lost, nothing else is left.
 //!
 //! Memory: some 700 bytes per directory, 100 per file with several names, 16 per file of more than
-//! one object, and three bits per number given. Nothing else is kept of files: entries stream by,
-//! in pages.
+//! one object, and three bits per assigned number. Nothing else is kept about files: entries are
+//! read once, in pages.
 //!
-//! Invariant: what a check reads it never writes; only [`Report::plan`] says what to write.
+//! Invariant: a check only reads; [`Report::plan`] determines what to write.
 
 mod data;
 mod entries;
@@ -45,66 +44,66 @@ use nacre_wire::msg::client::{OpFailure, SubOp};
 use numbers::Numbers;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What is checked.
+/// The parameters of a check.
 #[derive(Clone, Debug)]
 pub struct CheckConfig {
     /// The namespace of the file system's objects.
     pub namespace: Name,
     /// The pool of directories and journals.
     pub pool: PoolId,
-    /// How new files' data lies.
+    /// Layout of new files.
     pub layout: Layout,
-    /// Ranks that it has.
+    /// Number of ranks.
     pub ranks: u16,
-    /// Names and attributes only: no lengths of data objects.
+    /// Only names and attributes, without lengths of data objects.
     pub quick: bool,
-    /// What journals say is put over what objects have. Not while servers go on: what they had
-    /// said before the check began is written then, and later batches would be newer than some
-    /// objects and older than others.
+    /// Apply the journals on top of the objects. Not with running servers: they write during the
+    /// check what was journaled before it began, and later batches would be newer than some objects
+    /// and older than others.
     pub journals: bool,
-    /// What leads nowhere gets the name that its backpointer says, where that is free.
+    /// Give unreferenced inodes the names in their backpointers, where those are free.
     pub rebuild: bool,
-    /// Entries are given out ([`Check::take_rows`]), and nothing is judged.
+    /// Return all entries ([`Check::take_rows`]) without judging them.
     pub dump: bool,
-    /// The time, for what a repair makes.
+    /// The time, for what a repair creates.
     pub now: Stamp,
 }
 
-/// Names an operation in flight.
+/// Identifies an operation in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Token(u64);
 
-/// What a check wants next.
+/// The next step of a check.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "nearly all are operations")]
 pub enum Next {
-    /// This operation; its end is told with [`Check::on_done`].
+    /// Perform this operation and report its end with [`Check::on_done`].
     Operation(Token, Operation),
-    /// The end of one that is in flight.
+    /// Wait for the end of an operation in flight.
     Wait,
-    /// All objects of this pool ([`Check::on_object`]).
+    /// Report all objects of this pool ([`Check::on_object`]).
     List(PoolId),
-    /// Nothing: [`Check::report`].
+    /// The check is complete: [`Check::report`].
     Done,
 }
 
 /// An entry, for [`CheckConfig::dump`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// In which directory.
+    /// The directory.
     pub dir: Ino,
     /// Its name.
     pub name: Name,
-    /// It.
+    /// The entry.
     pub entry: Entry,
 }
 
-/// Why an operation did not succeed.
+/// Why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// There is no such object.
     NotFound,
-    /// Anything else, in words.
+    /// Any other reason, as text.
     Other(String),
 }
 
@@ -120,20 +119,19 @@ enum Stage {
     Done,
 }
 
-/// What an operation in flight is for.
+/// The purpose of an operation in flight.
 #[derive(Debug)]
 enum Purpose {
     JournalHead(Rank),
     Journal(Rank, u64),
-    /// The next entries of a fragment; what the journal says of names that have not come yet.
+    /// The next entries of a fragment, with the journal's names that have not been reached yet.
     Page {
         dir: Ino,
         frag: Frag,
         first: bool,
         left: BTreeMap<Name, Option<Entry>>,
     },
-    /// The last object of a file, which has so many bytes at most; and the first, which says where
-    /// it is.
+    /// The last object of a file, with its maximum length; and the first one, with its backpointer.
     Length {
         ino: Ino,
         number: u64,
@@ -148,33 +146,33 @@ enum Purpose {
     },
 }
 
-/// What is known of a directory.
+/// What is known about a directory.
 #[derive(Debug, Default)]
 struct Dir {
     /// Where its first entry is.
     place: Option<(Ino, Name)>,
-    /// That comes from the journal: its object may not know it yet.
+    /// The place comes from the journal: its object may not know it yet.
     is_journaled: bool,
-    /// It has an object, or the journal says all of it.
+    /// It has an object, or is completely in the journal.
     is_there: bool,
     is_unreadable: bool,
-    /// What its head says.
+    /// Its head.
     head: Option<Head>,
-    /// What its entry says of it.
+    /// Its entry's copy of the head.
     copy: Option<Head>,
-    /// What it has: entries, directories, bytes and files in it.
+    /// Its own contents: entries, directories, bytes and files.
     own: Head,
     backpointer: Option<Backpointer>,
     bad_backpointer: bool,
 }
 
-/// What is known of a file with several names.
+/// What is known about a file with several names.
 #[derive(Debug, Default)]
 struct Linked {
-    /// Its inode's home, what it is, and how many names it says to have.
+    /// Its inode's home, kind, and link count.
     inode: Option<(Ino, FileKind, u32)>,
     references: u32,
-    /// A reference says another kind.
+    /// A reference has another kind.
     other_kind: bool,
 }
 
@@ -186,17 +184,17 @@ struct Sight {
     entry: Entry,
 }
 
-/// Data that belongs to no inode.
+/// Data without an inode.
 #[derive(Debug, Default)]
 struct OrphanData {
     pool: PoolId,
     objects: u64,
-    /// The highest numbers, and how long those are.
+    /// The highest object numbers, and their lengths.
     last: BTreeMap<u64, u64>,
     at: Option<Backpointer>,
 }
 
-/// What was looked at.
+/// Counts of what was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Batches in journals.
@@ -209,15 +207,15 @@ pub struct Counts {
     pub bytes: u64,
     /// Objects with data.
     pub objects: u64,
-    /// Files whose first object says where they are, rightly.
+    /// Files whose first object has the right backpointer.
     pub placed: u64,
-    /// Files whose first object says another place: they were renamed since.
+    /// Files whose first object has an outdated backpointer: they were renamed since.
     pub misplaced: u64,
-    /// Files whose first object says nothing.
+    /// Files whose first object has no backpointer.
     pub silent: u64,
 }
 
-/// A rank's journal as it was read.
+/// A rank's journal as read.
 #[derive(Debug)]
 struct Journaled {
     head: JournalHead,
@@ -225,15 +223,15 @@ struct Journaled {
     next: u64,
     /// The next serial.
     serial: u64,
-    /// The lowest and the highest object that there are.
+    /// The lowest and the highest existing object.
     lowest: Option<u64>,
     last: Option<u64>,
     damaged: bool,
-    /// Its head does not say where it begins: with what there is.
+    /// Its head does not say where it begins: read what exists.
     is_headless: bool,
-    /// Who has files open for writing.
+    /// Clients with files open for writing.
     writers: Writers,
-    /// Changes of names of several ranks that are not over.
+    /// Pending transactions across ranks.
     transactions: Transactions,
 }
 
@@ -263,52 +261,52 @@ pub struct Check {
     to_list: VecDeque<PoolId>,
     journals: BTreeMap<Rank, Journaled>,
     overlay: Overlay,
-    /// Directories that the journal says are gone.
+    /// Directories removed according to the journal.
     ended: BTreeSet<Ino>,
     fragments: BTreeSet<(Ino, Frag)>,
-    /// The last fragment that was begun.
+    /// The last fragment begun.
     cursor: Option<(Ino, Frag)>,
     dirs: BTreeMap<Ino, Dir>,
-    /// More entries of directories that have one.
+    /// Further entries of directories that already have one.
     more_places: BTreeMap<Ino, Vec<(Ino, Name)>>,
     inodes: Numbers,
     twice: BTreeSet<Ino>,
     linked: BTreeMap<Ino, Linked>,
-    /// What references said of inodes that had not come.
+    /// Kinds in references whose inodes have not been read yet.
     kinds: BTreeMap<Ino, FileKind>,
     lost_found: Option<Ino>,
     /// Where references to directories of other ranks are.
     tops: BTreeMap<Ino, (Ino, Name)>,
-    /// The highest serial that was seen, by rank.
+    /// The highest serial seen, by rank.
     highest: BTreeMap<u16, u64>,
-    /// Of these every entry is looked for again.
+    /// Inodes whose entries must all be read again.
     wanted: BTreeSet<Ino>,
     sights: BTreeMap<Ino, Vec<Sight>>,
-    /// Files with data, those that may have a first object, and how many those may have that may
-    /// have more.
+    /// Files with data, files that may have a first object, and the number of objects of those that
+    /// may have several.
     files: Numbers,
     begun: Numbers,
     large: Vec<(Ino, u64)>,
     data_pools: BTreeSet<PoolId>,
     orphans: BTreeMap<Ino, OrphanData>,
-    /// Names that backpointers of what leads nowhere say, and whether each is taken.
+    /// Names in backpointers of unreferenced inodes, and whether each is taken.
     names: BTreeMap<(Ino, Name), bool>,
-    /// Directories that are made again under their numbers.
+    /// Directories that are recreated under their numbers.
     remade: BTreeSet<Ino>,
     counts: Counts,
     findings: Vec<Finding>,
-    /// Found while entries stream by: their directory's path is known at the end.
+    /// Findings while entries are read: their directory's path is known at the end.
     early: Vec<(Ino, Option<Name>, Finding)>,
     rows: Vec<Row>,
-    /// Files whose first object does not say where they are.
+    /// Files whose first object has no correct backpointer.
     to_place: Vec<(PoolId, Ino, Backpointer)>,
-    /// Directories whose entries have an old copy of what is in them, and rightly: a repair has
-    /// just put a journal away.
+    /// Directories whose entries rightly have an outdated head, because a repair has just emptied a
+    /// journal.
     quiet: BTreeSet<Ino>,
 }
 
 impl Check {
-    /// A check from the beginning.
+    /// A new check.
     #[must_use]
     pub fn new(config: CheckConfig) -> Self {
         let mut check = Self {
@@ -375,7 +373,7 @@ impl Check {
         ));
     }
 
-    /// What it wants next.
+    /// Its next step.
     pub fn wants(&mut self) -> Next {
         loop {
             if let Some((purpose, operation)) = self.queue.pop_front() {
@@ -400,7 +398,7 @@ impl Check {
         }
     }
 
-    /// The next fragment's first page; whether there was one.
+    /// Begins the next fragment's first page; returns whether there was one.
     fn begin_fragment(&mut self) -> bool {
         if !matches!(self.stage, Stage::Fragments | Stage::Again | Stage::Names) {
             return false;
@@ -420,7 +418,7 @@ impl Check {
         true
     }
 
-    /// All of a stage is done: the next one.
+    /// Advances to the next stage when the current one is complete.
     fn advance(&mut self) {
         let stage = self.stage;
         self.stage = match stage {
@@ -462,7 +460,7 @@ impl Check {
         };
     }
 
-    /// An object of a pool that was asked for.
+    /// An object of a listed pool.
     pub fn on_object(&mut self, pool: PoolId, object: &ObjectId) {
         if object.namespace != self.config.namespace {
             return;
@@ -475,7 +473,7 @@ impl Check {
         }
     }
 
-    /// Entries that came since the last call.
+    /// Entries read since the last call.
     pub fn take_rows(&mut self) -> Vec<Row> {
         std::mem::take(&mut self.rows)
     }
@@ -512,7 +510,7 @@ impl Check {
             .push(Finding::new(kind, place.into(), what.into()));
     }
 
-    /// All of it, one operation after the other: for objects in memory.
+    /// Runs the whole check, one operation at a time, on objects in memory.
     pub fn run(
         mut self,
         mut perform: impl FnMut(&Operation) -> Result<Done, Failure>,
@@ -540,7 +538,7 @@ impl Check {
         }
     }
 
-    /// What came of it.
+    /// The result.
     #[must_use]
     pub fn report(self) -> Report {
         let dirty = self
@@ -575,12 +573,12 @@ impl Check {
     }
 }
 
-/// What a check has found.
+/// The findings of a check.
 pub struct Report {
     config: CheckConfig,
-    /// In the order of kinds.
+    /// Ordered by kind.
     pub findings: Vec<Finding>,
-    /// What was looked at.
+    /// Counts of what was checked.
     pub counts: Counts,
     journals: BTreeMap<Rank, Journaled>,
     overlay: Overlay,
@@ -591,11 +589,11 @@ pub struct Report {
 }
 
 impl Report {
-    /// What is wrong; without what only follows from a repair.
+    /// The faults, without consequences of a repair.
     pub fn faults(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| !finding.quiet)
     }
-    /// Whether nothing is wrong.
+    /// Whether there are no faults.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.faults().next().is_none()
@@ -610,7 +608,7 @@ fn object(namespace: &Name, name: &str) -> ObjectId {
     }
 }
 
-/// The fragment that an object's name says.
+/// The fragment in an object's name.
 fn parse_fragment(name: &str) -> Option<(Ino, Frag)> {
     let (ino, frag) = name.strip_prefix("dir.")?.split_once('.')?;
     let ino = Ino(u64::from_str_radix(ino, 16).ok()?);
@@ -619,7 +617,7 @@ fn parse_fragment(name: &str) -> Option<(Ino, Frag)> {
     (fragment_name(ino, frag) == name).then_some((ino, frag))
 }
 
-/// The inode and the number that a data object's name says.
+/// The inode and the number in a data object's name.
 fn parse_data(name: &str) -> Option<(Ino, u64)> {
     let (ino, number) = name.split_once('.')?;
     let parsed = (

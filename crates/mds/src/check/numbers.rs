@@ -1,4 +1,4 @@
-//! A set of inode numbers: one bit for each, since ranks give their numbers one after the other.
+//! A set of inode numbers, one bit each, since ranks assign their numbers consecutively.
 
 use nacre_types::Ino;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 const WORDS: usize = 512;
 const BITS: u64 = (WORDS as u64) * 64;
 
-/// See the module head. A number far from all others costs a page of 4 KiB.
+/// See the module head. An isolated number takes a page of 4 KiB.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     pages: BTreeMap<u64, Box<[u64; WORDS]>>,
@@ -19,7 +19,7 @@ fn place(ino: Ino) -> (u64, usize, u64) {
 }
 
 impl Numbers {
-    /// Puts a number in; whether it was not there.
+    /// Inserts a number; returns whether it is new.
     pub fn insert(&mut self, ino: Ino) -> bool {
         let (page, word, bit) = place(ino);
         let page = self

@@ -1,14 +1,14 @@
-//! A repair, step by step: what a report says becomes operations, and a check from the beginning
-//! says what is left.
+//! A repair, step by step: a report becomes operations, and another check from the beginning finds
+//! what is left.
 //!
 //! ```text
-//!  1. what journals say is written to directories, and the journals begin behind it       if there is any
-//!  2. entries: what is not to be removed is named, what leads nowhere is removed; lost+found
+//!  1. the journals' contents are written to directories, and the journals restart after it   if there are any
+//!  2. entries: what must be kept gets names, what refers to nothing is removed; lost+found
 //!  3. counts, sums, link counts, backpointers                                             if nothing else is wrong
 //! ```
-//! Each step may be cut off anywhere: the next check finds what is left. If journals had anything,
-//! sessions of clients end, as what they were answered is not known here; if not, clients go on
-//! with the next holder as after any other takeover.
+//! Each step may be interrupted anywhere: the next check finds what is left. If the journals had
+//! contents, the clients' sessions end, because their answers are not known here; otherwise clients
+//! continue with the next holder as after any takeover.
 
 use super::*;
 use crate::change::Change;
@@ -17,21 +17,21 @@ use crate::mds::{HEAD_ATTR, PARENT_ATTR};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{Inode, data_name};
 
-/// Entries in one operation.
+/// Entries per operation.
 const ENTRIES_MAX: usize = 1000;
 
-/// What a repair writes next.
+/// The next operations of a repair.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Each of these when all operations of the one before have ended. An operation that begins
-    /// with a guard may be refused by it.
+    /// Each step starts when all operations of the previous one have ended. An operation that
+    /// begins with a guard may be refused by it.
     pub steps: Vec<Vec<Operation>>,
-    /// What is done about which findings: kind, place and sentence.
+    /// The repairs by finding: kind, place and sentence.
     pub said: Vec<(Kind, String, String)>,
 }
 
 impl Report {
-    /// What a repair writes next; `None`, if there is nothing that it can do.
+    /// The next operations of a repair; `None` if it can do nothing more.
     #[must_use]
     pub fn plan(&self) -> Option<Plan> {
         if self.why_not().is_some() || self.findings.iter().all(|finding| finding.repair.is_none())
@@ -44,7 +44,7 @@ impl Report {
         let may = |finding: &&Finding| finding.repair.is_some();
         let structural =
             |finding: &&Finding| finding.kind.is_structural() && finding.repair.is_some();
-        // Names want the directories that every file system has.
+        // Names need the directories that every file system has.
         let first = |finding: &&Finding| {
             matches!(finding.kind, Kind::Missing | Kind::DirectoryWithoutObject)
                 && finding.repair.is_some()
@@ -58,7 +58,7 @@ impl Report {
         };
         Some(self.write(chosen.into_iter()))
     }
-    /// Writes what is to be done about some findings.
+    /// The operations that repair some findings.
     fn write<'a>(&self, chosen: impl Iterator<Item = &'a Finding>) -> Plan {
         let mut plan = Plan::default();
         let (report, lost_found, serials) = (self, self.lost_found, self.serials());
@@ -81,7 +81,7 @@ impl Report {
         let Writer {
             serials, ops, last, ..
         } = writer;
-        // Numbers that are given here are the journal's first.
+        // Numbers assigned here must be in the journal's head first.
         let head = |(rank, journal): (&Rank, &Journaled)| {
             let serial = serials.get(rank).copied().unwrap_or(journal.serial);
             self.write_head(
@@ -92,13 +92,13 @@ impl Report {
                 },
             )
         };
-        // What has two names for a moment is found again; what has none would be lost.
+        // An inode with two names for a moment is found again; one without a name would be lost.
         plan.steps = vec![self.journals.iter().map(head).collect(), ops, last];
         plan
     }
 
-    /// What first objects of files are to say that were renamed since their first write, or have
-    /// never said it.
+    /// New backpointers for first objects of files that were renamed since their first write, or
+    /// that have none.
     #[must_use]
     pub fn places(&self) -> Vec<Operation> {
         let place = |(pool, ino, at): &(PoolId, Ino, Backpointer)| {
@@ -110,7 +110,7 @@ impl Report {
         };
         self.to_place.iter().map(place).collect()
     }
-    /// Why nothing is repaired, if that is so.
+    /// Why nothing is repaired, if so.
     #[must_use]
     pub fn why_not(&self) -> Option<&'static str> {
         let has = |kind| self.findings.iter().any(|finding| finding.kind == kind);
@@ -156,7 +156,7 @@ impl Report {
         }
     }
 
-    /// What journals say is written to directories.
+    /// Writes the journals' contents to directories.
     fn fold(&self) -> Plan {
         let (mut entries, mut places, mut last) = (Vec::new(), Vec::new(), Vec::new());
         for (dir, frag) in self.overlay.parts() {
@@ -217,7 +217,7 @@ impl Report {
                 last,
                 ..
             } = journal;
-            // What is before it the next server deletes.
+            // The next server deletes what precedes it.
             let first = last.map_or(head.first, |last| last + 1).max(head.first);
             self.write_head(
                 *rank,
@@ -244,8 +244,9 @@ impl Report {
     }
 }
 
-/// Without clients and what they were answered, and without what was prepared for another rank and
-/// not decided: it does not happen. What they may have written the next server looks for.
+/// A head without clients and their answers, and without undecided parts of other ranks'
+/// transactions: those do not happen. The next server looks for data that the clients may have
+/// written.
 fn ended(journal: &Journaled) -> JournalHead {
     if !journal.damaged && journal.next == journal.head.sequence {
         return journal.head.clone();
@@ -278,7 +279,7 @@ struct Writer<'a> {
     lost_found: Option<Ino>,
     serials: BTreeMap<Rank, u64>,
     ops: Vec<Operation>,
-    /// What is removed.
+    /// Removals.
     last: Vec<Operation>,
 }
 
@@ -362,7 +363,7 @@ impl Writer<'_> {
                 let (ino, kind) = (entry.ino(), entry.kind());
                 let name = Name::from(&*ino.to_string());
                 if ino.rank() != dir.rank() {
-                    // Its rank has it, and not the one that has this directory.
+                    // It belongs to its own rank, not to the one that has this directory.
                     let reference = Entry::Reference {
                         ino,
                         kind,

@@ -1,16 +1,16 @@
-//! What has to do with names or inodes of other ranks (ADR 0006, "Across ranks").
+//! Changes that involve names or inodes of other ranks (ADR 0006, "Across ranks").
 //!
 //! ```text
-//!  leader: evaluate ─▶ Across: that rank is to prepare this part ─▶ evaluate, with what came of it ─▶ … ─▶ Done
-//!  participant: evaluate_part, to prepare it: the answer counts, and what it would change
-//!               evaluate_part, once more, when that is decided: it is changed
+//!  leader: evaluate ─▶ Across: that rank must prepare this part ─▶ evaluate, with the result ─▶ … ─▶ Done
+//!  participant: evaluate_part, to prepare it: determines the answer, and what would change
+//!               evaluate_part, once more, after the decision: makes the change
 //! ```
-//! An inode stays with its rank for ever. What gets a name in another rank's directory moves to the
-//! hidden directory of those with several names, and the name is a reference.
+//! An inode stays with its rank for ever. An inode that gets a name in another rank's directory
+//! moves to the hidden directory for inodes with several names, and the name is a reference.
 //!
-//! A directory that is renamed stays within its subtree, that is below the same directory that
-//! another rank's reference leads to, or the root: whether it would come to be below itself is
-//! known within one only. (Programs that are told `EXDEV` copy.)
+//! A renamed directory stays within its subtree, that is below the same directory that another
+//! rank's reference refers to, or below the root: only within one subtree it is known whether it
+//! would end up below itself. (Programs that get `EXDEV` copy.)
 
 use super::{
     EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY, EXDEV, Run, Setting, Step, Stop, Verdict,
@@ -22,18 +22,18 @@ use nacre_wire::fs::{Entry, FileKind, Head, Inode};
 use nacre_wire::msg::fs::{FsAnswer, FsNode, rename_flag};
 use nacre_wire::msg::transaction::{FsFact, FsPart};
 
-/// Evaluates a part of another rank's transaction. The answer is a node, or leads elsewhere.
+/// Evaluates a part of another rank's transaction. The answer is a node, or refers elsewhere.
 #[must_use]
 pub fn evaluate_part(tree: &Tree, part: &FsPart, setting: &Setting<'_>) -> Verdict {
     evaluate_with(tree, setting, setting.again, |run| run.part(part))
 }
 
 impl Run<'_> {
-    /// Whether another rank has what an entry stands for.
+    /// Whether another rank has the inode of an entry.
     pub(super) fn is_elsewhere(&self, entry: &Entry) -> bool {
         matches!(entry, Entry::Reference { home, .. } if Rank(*home) != self.setting.rank)
     }
-    /// What came of a part, if it was prepared.
+    /// The result of a part, if it was prepared.
     fn fact(&self, rank: Rank, part: FsPart) -> Step<&FsFact> {
         match self
             .setting
@@ -46,7 +46,7 @@ impl Run<'_> {
             Some((_, fact)) => Ok(fact),
         }
     }
-    /// The same, of a part that shows an inode.
+    /// The same for a part that returns an inode.
     fn node(&self, rank: Rank, part: FsPart) -> Step<FsNode> {
         match self.fact(rank, part)? {
             FsFact::Node { node } => Ok(FsNode {
@@ -61,8 +61,8 @@ impl Run<'_> {
 
     pub(super) fn link_elsewhere(&mut self, ino: Ino, dir: Ino, name: &Name) -> Step<FsAnswer> {
         self.directory(dir)?;
-        // Of several reasons for a failure the same is told as within a rank: what it links comes
-        // first.
+        // If there are several reasons for a failure, the same one is returned as within a rank:
+        // the linked inode is checked first.
         let node = self.node(ino.rank(), FsPart::Link { ino, place: None })?;
         if self.find(dir, name)?.is_some() {
             return Err(Stop::Fail(EEXIST));
@@ -77,7 +77,7 @@ impl Run<'_> {
         let (ino, directory) = (entry.ino(), entry.is_directory());
         self.node(ino.rank(), FsPart::Unlink { ino, directory })
     }
-    /// What is renamed is in another rank's directory; its new name is in one of this rank.
+    /// Renames from another rank's directory to one of this rank.
     pub(super) fn rename_from_elsewhere(
         &mut self,
         from: (Ino, &Name),
@@ -124,7 +124,7 @@ impl Run<'_> {
         self.draft.set(to.0, to.1, entry, target.as_ref());
         Ok(FsAnswer::Done {})
     }
-    /// An empty directory becomes another rank's.
+    /// Moves an empty directory to another rank.
     pub(super) fn pin(&mut self, dir: Ino, name: &Name, rank: Rank) -> Step<FsAnswer> {
         self.directory(dir)?;
         let entry = self.entry(dir, name)?;
@@ -132,7 +132,7 @@ impl Run<'_> {
             return Err(Stop::Fail(ENOTDIR));
         }
         let Entry::Inode { inode, .. } = &entry else {
-            // Its rank would have to give it away.
+            // Its own rank would have to move it.
             let is_there = entry.ino().rank() == rank;
             return if is_there {
                 Ok(FsAnswer::Done {})
@@ -221,7 +221,7 @@ impl Run<'_> {
         self.draft.remove(dir, name, &entry);
         Ok(self.shown(inode, false))
     }
-    /// A directory whose name another rank has.
+    /// Creates a directory whose name another rank has.
     fn make_top(&mut self, like: &Inode) -> Step<FsAnswer> {
         if !matches!(like.kind, FileKind::Directory {}) {
             return Err(Stop::Fail(EINVAL));
@@ -256,8 +256,8 @@ impl Run<'_> {
     }
 }
 
-/// Whether two evaluations ask for the same: what a new directory is to be like may have changed in
-/// between.
+/// Whether two evaluations ask for the same part: the template of a new directory may have changed
+/// in between.
 fn is_same(asked: &FsPart, part: &FsPart) -> bool {
     match (asked, part) {
         (FsPart::Make { .. }, FsPart::Make { .. }) => true,

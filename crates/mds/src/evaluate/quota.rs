@@ -1,7 +1,7 @@
-//! Quotas of directories: set, removed and shown (ADR 0006, "Quotas"). What would go beyond one is
-//! refused by [`Draft::room_for`](crate::draft::Draft::room_for).
+//! Sets, removes and shows directory quotas (ADR 0006, "Quotas").
+//! [`Draft::room_for`](crate::draft::Draft::room_for) enforces them.
 //!
-//! Who may set one clients decide, as all rights.
+//! Clients decide who may set a quota, as with all permissions.
 
 use super::{EEXIST, EINVAL, ENODATA, ENOTDIR, EOPNOTSUPP, Run, Step, Stop, rare_of};
 use nacre_types::Ino;
@@ -9,14 +9,13 @@ use nacre_wire::fs::quota::{DirAttr, parse_bound};
 use nacre_wire::fs::{FsQuota, Inode, QuotaKind, Rare};
 use nacre_wire::msg::fs::FsAnswer;
 
-/// A client is given this part of what is left, and this many bytes at most, beyond what it has
-/// asked for.
+/// A client is given this fraction of what is left beyond its request, and at most this many bytes.
 const SHARE: u64 = 8;
 const AHEAD_MAX: u64 = 64 << 20;
 
 const KINDS: [QuotaKind; 2] = [QuotaKind::Bytes {}, QuotaKind::Files {}];
 
-/// Which quota an attribute's name stands for, of those that can be set.
+/// The quota that an attribute's name refers to, if it can be set.
 fn kind_of(name: &[u8]) -> Step<QuotaKind> {
     match DirAttr::parse(name) {
         Some(DirAttr::Max(kind)) => Ok(kind),
@@ -26,7 +25,7 @@ fn kind_of(name: &[u8]) -> Step<QuotaKind> {
 }
 
 impl Run<'_> {
-    /// Sets an attribute of our own.
+    /// Sets one of Nacre's own attributes.
     pub(super) fn set_own(
         &mut self,
         ino: Ino,
@@ -47,7 +46,7 @@ impl Run<'_> {
         }
         self.set_bound(inode, kind, max)
     }
-    /// Removes one.
+    /// Removes one of them.
     pub(super) fn remove_own(&mut self, ino: Ino, name: &[u8]) -> Step<FsAnswer> {
         let kind = kind_of(name)?;
         let inode = self.inode(ino)?;
@@ -64,7 +63,7 @@ impl Run<'_> {
         self.changed(inode)
     }
 
-    /// A client wants to make a file so large; how large it may.
+    /// A client wants to make a file this large; returns how large it may become.
     pub(super) fn give_room(&mut self, ino: Ino, size: u64) -> Step<FsAnswer> {
         let inode = self.inode(ino)?;
         if !inode.is_file() {
@@ -76,15 +75,14 @@ impl Run<'_> {
             .place(ino)
             .and_then(|(dir, _)| self.draft.room_left(ino, dir));
         self.room = Some(left.map_or(u64::MAX, |left| {
-            // What is left behind what it has asked for: some of that, so that it need not ask for
-            // each write.
+            // A part of what is left beyond its request, so that it need not ask for each write.
             let behind = left.saturating_sub(size.saturating_sub(inode.size));
             size.saturating_add((behind / SHARE).min(AHEAD_MAX))
         }));
         Ok(FsAnswer::Done {})
     }
 
-    /// What is below a directory, and which quotas bound what is at an inode.
+    /// The usage below a directory, and the quotas that apply to an inode.
     pub(super) fn usage(&self, ino: Ino) -> Step<FsAnswer> {
         let inode = self.inode(ino)?;
         let sum = if inode.is_directory() {

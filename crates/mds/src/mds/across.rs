@@ -1,15 +1,15 @@
-//! Changes of names of several ranks ([`crate::transactions`]): what this rank leads, and its part
-//! in those of others.
+//! Name changes across ranks ([`crate::transactions`]): those led by this rank, and its parts in
+//! those of others.
 
 use super::*;
 use crate::evaluate::evaluate_part;
 use crate::transactions::Part;
 use nacre_wire::msg::transaction::{FsFact, FsPart, FsStep};
 
-/// So many numbers are given to transactions, at most, without a batch.
+/// Most numbers assigned to transactions without a batch.
 const SERIALS_UNTOLD: u64 = 1 << 12;
 
-/// A part that another rank asks for, before it is prepared.
+/// A part requested by another rank, before it is prepared.
 #[derive(Debug)]
 struct Asked {
     leader: Rank,
@@ -19,7 +19,7 @@ struct Asked {
     part: FsPart,
 }
 
-/// What came of a part, until that may be said.
+/// The result of a part, until it may be sent.
 #[derive(Debug)]
 struct Ready {
     after: sharing::After,
@@ -34,12 +34,12 @@ struct Ready {
 pub(super) struct Across {
     asked: Vec<Asked>,
     ready: Vec<Ready>,
-    /// Decided by their leaders, and not done yet.
+    /// Decided by their leaders, but not executed yet.
     decided: Vec<(Ino, bool)>,
 }
 
 impl Across {
-    /// Names and inodes of parts that are to be prepared or done.
+    /// Names and inodes of parts to be prepared or executed.
     pub fn wanted<'a>(
         &'a self,
         transactions: &'a Transactions,
@@ -62,7 +62,7 @@ impl Across {
 }
 
 impl Mds {
-    /// The holder of another rank says something.
+    /// Handles a message from the holder of another rank.
     pub fn on_transaction(&mut self, from: Rank, transaction: Ino, step: FsStep) {
         let (mine, of_leader) = (
             self.config.rank,
@@ -141,19 +141,19 @@ impl Mds {
     pub fn waits_for_ranks(&self) -> bool {
         !self.transactions.is_idle()
     }
-    /// Who holds the other ranks is known again, and may be others.
+    /// The holders of the other ranks are known again, and may have changed.
     pub fn on_other_holders(&mut self) {
         self.transactions.say_again();
     }
-    /// What is to be said to the holders of other ranks: to which, about which transaction.
+    /// Messages for the holders of other ranks: the rank, the transaction and the step.
     pub fn take_transactions(&mut self) -> Vec<(Rank, Ino, FsStep)> {
         self.transactions.take_said()
     }
 
     // ── requests ────────────────────────────────────────────────────────────────────────
 
-    /// Whether a request has to wait for a transaction, before it is looked at: for others' that
-    /// have what it names, or for its own.
+    /// Whether a request has to wait for a transaction before it is evaluated: for another rank's
+    /// that locks something it names, or for its own.
     pub(super) fn waits_for_transaction(&mut self, client: ClientId, request: &FsRequest) -> bool {
         let key = (client, request.number);
         if self.transactions.is_put_off(key, self.now) {
@@ -168,7 +168,7 @@ impl Mds {
         }
         let all = &self.transactions;
         let (call, has_ino) = (&request.call, |ino| all.has_ino(ino, own));
-        // What names stand for, here and elsewhere: it may be about to come, and not be found.
+        // What names refer to, here and elsewhere: it may be about to arrive, and not be found yet.
         let is_locked = call.inos().any(has_ino)
             || self.named_by(call).any(has_ino)
             || all.inos_of(key).any(has_ino)
@@ -176,7 +176,7 @@ impl Mds {
             || matches!(call, FsCall::List { dir, .. } if all.has_name_in(*dir, own));
         self.put_off_if(is_locked, own, key)
     }
-    /// The same, now that it is known what would come of it.
+    /// The same after evaluation, when its effects are known.
     pub(super) fn rests_on_transaction(
         &mut self,
         client: ClientId,
@@ -193,7 +193,7 @@ impl Mds {
         }
         let all = &self.transactions;
         let has = |ino| all.has_ino(ino, own) || all.has_name_in(ino, own);
-        // A directory that is to go, or cannot: what is in it may be about to change.
+        // A directory to be removed, or that cannot be: its contents may be about to change.
         let is_locked = self.named_by(&request.call).any(has)
             || outcome.answer.nodes().any(|node| has(node.inode.ino))
             || outcome.changes.iter().any(|change| match change {
@@ -212,11 +212,11 @@ impl Mds {
             });
         self.put_off_if(is_locked, own, key)
     }
-    /// Whether a call only looks, and nothing here may have happened already at another rank.
+    /// Whether a call only reads, and nothing here may have already happened at another rank.
     fn may_see_all(&self, call: &FsCall) -> bool {
         !call.is_change() && !self.transactions.has_others()
     }
-    /// What the names that a call is about stand for, as far as that is in memory.
+    /// The inodes that a call's names refer to, as far as they are in memory.
     fn named_by(&self, call: &FsCall) -> impl Iterator<Item = Ino> {
         call.names()
             .filter_map(|(dir, name)| match self.tree.find(dir, name) {
@@ -224,7 +224,7 @@ impl Mds {
                 Found::Nothing | Found::Unknown(..) => None,
             })
     }
-    /// No transaction waits for another one: that might wait for it.
+    /// A transaction never waits for another one, which might wait for it.
     fn put_off_if(&mut self, is_locked: bool, own: Option<Ino>, key: (ClientId, u64)) -> bool {
         if is_locked && own.is_some() {
             self.transactions.put_off(self.now, key);
@@ -232,7 +232,7 @@ impl Mds {
         is_locked
     }
 
-    /// A request needs something of another rank.
+    /// A request needs something from another rank.
     pub(super) fn lead(
         &mut self,
         client: ClientId,
@@ -251,15 +251,15 @@ impl Mds {
                 let transaction = Ino::given(self.config.rank, self.journal.serial());
                 self.journal.take_serial();
                 if self.journal.serial().is_multiple_of(SERIALS_UNTOLD) {
-                    // The next holder of the rank is to know about how many were given, also if
-                    // none of them comes to anything.
+                    // The next holder of the rank must know approximately how many were assigned,
+                    // even if none of them is used.
                     self.journal.announce();
                 }
                 let mine = self.config.rank;
                 let names = request.call.names().filter(|(dir, _)| dir.rank() == mine);
                 let names: Vec<(Ino, Name)> =
                     names.map(|(dir, name)| (dir, name.clone())).collect();
-                // The directory that becomes another rank's is to stay as it is.
+                // The directory that moves to another rank must stay unchanged.
                 let is_pin = matches!(request.call, FsCall::Pin { .. });
                 let ino = self.named_by(&request.call).next().filter(|_| is_pin);
                 self.transactions
@@ -272,7 +272,7 @@ impl Mds {
 
     // ── parts of others ─────────────────────────────────────────────────────────────────
 
-    /// Does what was decided, and prepares what can be.
+    /// Executes what was decided, and prepares what can be prepared.
     pub(super) fn take_part(&mut self) {
         for (transaction, commit) in std::mem::take(&mut self.across.decided) {
             if !self.decide(transaction, commit) {
@@ -289,14 +289,14 @@ impl Mds {
         }
     }
 
-    /// What a part comes to, or what has to be read first.
+    /// The result of a part, or what must be read first.
     fn evaluate_part(&self, part: &FsPart, stamp: Stamp, ino: Ino) -> Verdict {
         let setting = Setting {
             rank: self.config.rank,
             now: stamp,
             ino,
             layout: self.config.layout,
-            // One that is about to be given a name, or to lose its last one, is there.
+            // An inode that is about to get a name, or to lose its last one, must be kept.
             is_open: &|ino| self.caps.is_open(ino) || self.transactions.has_ino(ino, None),
             again: false,
             is_settling: &|_| false,
@@ -307,7 +307,7 @@ impl Mds {
         evaluate_part(&self.tree, part, &setting)
     }
 
-    /// Prepares a part; it comes back if something has to be read before.
+    /// Prepares a part; returns it if something must be read before.
     fn prepare(&mut self, asked: Asked) -> Option<Asked> {
         let Asked {
             leader,
@@ -327,11 +327,11 @@ impl Mds {
             FsPart::Make { .. } => BTreeSet::new(),
         };
         if self.take_back(None, &inos) {
-            // Its client has yet to say what it did there.
+            // Its client still has to report what it did there.
             return Some(asked);
         }
         if self.is_taken(part, Ino::TOP, transaction) {
-            // What is not done yet may not be found.
+            // Changes that are not executed yet may be missing.
             self.transactions.say(
                 leader,
                 transaction,
@@ -399,7 +399,7 @@ impl Mds {
             if outcome.took_ino {
                 self.journal.take_serial();
             }
-            // No one keeps what is about to change: it is shown again when it is decided.
+            // Clients must drop what is about to change: it is shown again after the decision.
             for change in &outcome.changes {
                 self.shares
                     .on_change(None, change, &self.tree, &mut after.waits);
@@ -412,7 +412,7 @@ impl Mds {
                 batch,
             };
             if let FsPart::Link { ino, place } = &mut part.part {
-                // Where it is found by the next holder of the rank, which may have to do it.
+                // Where the next holder of the rank, which may have to execute it, can find it.
                 *place = self.tree.place(*ino).map(|(dir, name)| FsPlace {
                     dir,
                     name: name.clone(),
@@ -443,7 +443,7 @@ impl Mds {
             self.note_place(*ino, Some(place));
         }
     }
-    /// Whether another transaction has what a part is about.
+    /// Whether another transaction locks what a part concerns.
     fn is_taken(&self, part: &FsPart, ino: Ino, transaction: Ino) -> bool {
         let (all, own) = (&self.transactions, Some(transaction));
         match part {
@@ -455,7 +455,7 @@ impl Mds {
             FsPart::Make { .. } => false,
         }
     }
-    /// Says what came of parts, if that may be said now.
+    /// Sends the results of parts that may be sent now.
     pub(super) fn release_ready(&mut self) {
         let safe = self.journal.safe();
         for ready in std::mem::take(&mut self.across.ready) {
@@ -475,7 +475,7 @@ impl Mds {
         }
     }
 
-    /// Does what its leader has decided; whether that could be done now.
+    /// Executes its leader's decision; returns whether that was possible now.
     fn decide(&mut self, transaction: Ino, commit: bool) -> bool {
         let Some(parts) = self.transactions.parts(transaction) else {
             return true;
@@ -511,13 +511,13 @@ impl Mds {
         self.try_again = true;
         true
     }
-    /// Whether all that a part changes is in memory; else it is read.
+    /// Whether everything that a part changes is in memory; if not, it is read.
     fn is_here(&mut self, part: &Part) -> bool {
         self.note_place_of(&part.part);
         match self.evaluate_part(&part.part, part.stamp, part.ino) {
             Verdict::Done(_) => true,
             Verdict::Wants(missing) => {
-                // What cannot be read now stays prepared: no part is done without the others.
+                // What cannot be read now stays prepared: no part is executed without the others.
                 let _ = self.seek(missing);
                 false
             }

@@ -1,42 +1,42 @@
-//! When the journal grows: changes for which nothing waits wait for others, so that they share an
+//! When the journal is appended to: changes that nothing waits for wait for others, to share an
 //! append.
 //!
 //! ```text
-//!  a change ─▶ 50 ms, much of it, or something waits: a client (FsSync), an answer, a request, a
-//!           │  round of writing ─▶ append
-//!           └─ meanwhile others, into the same batch
+//!  a change ─▶ after 50 ms, or with enough changes, or when something waits: a client (FsSync), an answer, a request,
+//!           │  a round of writing ─▶ append
+//!           └─ meanwhile other changes join the batch
 //! ```
-//! A client that makes files one after the other waits for none of them: each had an append of its
-//! own. If the server dies its clients do again what was not appended; what is lost if both die is
-//! what its program would have lost with any write-back: it did not ask for more.
+//! A client that creates one file after another waits for none of them; each used to have an append
+//! of its own. If the server dies, its clients repeat what was not appended. If both die, the loss
+//! is what the program would lose with any write-back cache: it had not asked for more.
 //!
-//! Invariant: what was changed is appended after [`MdsLimits::linger`] at the latest, once the
-//! append before it has ended.
+//! Invariant: a change is appended after [`MdsLimits::linger`] at the latest, once the previous
+//! append has ended.
 
 use super::*;
 
 /// See the module head.
 #[derive(Debug, Default)]
 pub(super) struct Appending {
-    /// Since when something is to be appended.
+    /// Since when something waits to be appended.
     since: Option<Time>,
-    /// Batches below this one are waited for.
+    /// Lower batches are waited for.
     wanted: u64,
 }
 
 impl Appending {
-    /// What there is, and what comes in this turn, is waited for.
+    /// Marks everything so far, and in this turn, as waited for.
     pub fn hurry(&mut self, journal: &Journal) {
         self.wanted = journal.number() + 1;
     }
 }
 
 impl Mds {
-    /// A client waits until what it has asked for is safe.
+    /// A client waits until its requests are safe.
     pub fn hurry(&mut self) {
         self.appending.hurry(&self.journal);
     }
-    /// What to append now: to which object, and what.
+    /// The next append if it is due: the object and the bytes.
     pub(super) fn next_append(&mut self) -> Option<(u64, Vec<u8>)> {
         if self.journal.is_empty() {
             self.appending.since = None;
@@ -55,7 +55,7 @@ impl Mds {
         self.appending.since = None;
         Some(append)
     }
-    /// When that is due, if nothing comes before.
+    /// When it is due, if nothing arrives before.
     pub(super) fn append_at(&self) -> Time {
         let since = self
             .appending

@@ -1,15 +1,15 @@
-//! Capabilities of files' data: who is told what, and which requests wait for it (see
+//! Capabilities for files' data: messages to clients, and the requests that wait for them (see
 //! [`crate::caps`]).
 //!
 //! ```text
-//!  Open ─▶ answered with what there is; the rest comes with FsCaps, when others have given it back
-//!  Stat of a file that another client may be writing ─▶ waits until that has said how large it is
-//!  StatLite of one ─▶ answered with what that has said before
-//!  Set of a size or time ─▶ waits until no other client does anything with the file
-//!  Alone ─▶ the same, until its end: a client that appends, or writes to several objects at once
+//!  Open ─▶ answered with what is available; the rest follows with FsCaps when others have given it back
+//!  Stat of a file that another client may be writing ─▶ waits until that client has reported the size
+//!  StatLite of one ─▶ answered with what that client reported before
+//!  Set of a size or time ─▶ waits until no other client uses the file
+//!  Alone ─▶ the same, until it is ended: a client that appends, or writes to several objects at once
 //! ```
-//! A client that has not answered, and from which nothing else comes, is evicted, so that others go
-//! on.
+//! A client that has not answered, and from which nothing else arrives, is evicted, so that others
+//! can continue.
 
 use super::*;
 use crate::caps::ALONE;
@@ -17,40 +17,41 @@ use crate::shares::Wait;
 use nacre_wire::msg::fs::{FsCapNews, FsGrant, FsNode, FsStale};
 use std::time::Duration;
 
-/// A client that has not answered, and was not heard for so long, is evicted. Until others go on
-/// its fence has to be in force, and what it had written to be found: 10 s in all (docs/files.md).
+/// A client that has not answered, and was silent for this long, is evicted. Before others
+/// continue, its fence has to be in force and what it had written must be found: 10 s in all
+/// (docs/files.md).
 const DEAF: Duration = Duration::from_secs(9);
-/// Others wait so long for what clients tell again of files after a takeover. What one tells may
-/// have to wait for names that another one is to give back, and a kernel gives back none of a
-/// directory into which a look is under way.
+/// How long other requests wait for clients' repeated reports about files after a takeover. A
+/// report may have to wait for names that another client must give back, and a kernel does not give
+/// back names of a directory while a look-up in it is in flight.
 const TOLD_MAX: Duration = Duration::from_secs(1);
-/// One that is heard, and has not answered: it may have much to write.
+/// The same for a client that is heard but has not answered: it may have much to write.
 const SLOW: Duration = Duration::from_secs(60);
 
 /// See the module head.
 #[derive(Debug, Default)]
 pub(super) struct Capabilities {
-    /// Questions that requests wait for: asked of whom, under which number.
+    /// Questions that requests wait for: the client asked, and the question's number.
     looks: BTreeMap<(ClientId, u64), (ClientId, u64)>,
-    /// Not told yet, in order, and what others have to forget before.
+    /// Messages not sent yet, in order, and what others have to drop before.
     news: Vec<(ClientId, FsCapNews, Option<Vec<Wait>>)>,
     /// Since when clients have owed an answer.
     owing: BTreeMap<ClientId, Time>,
-    /// Requests that have been put before all others after a takeover, and are not done.
+    /// Requests that come before all others after a takeover, and are not complete.
     first: BTreeSet<(ClientId, u64)>,
     /// Until when all others wait for those.
     first_until: Time,
 }
 
 impl Mds {
-    /// Whether a request has to wait for what other clients say or do.
+    /// Whether a request has to wait for what other clients report or do.
     pub(super) fn waits_for_caps(
         &mut self,
         client: ClientId,
         request: &FsRequest,
         outcome: &mut Outcome,
     ) -> bool {
-        // What was done once waits for nothing.
+        // What was executed once waits for nothing.
         if request.again.is_some() {
             return false;
         }
@@ -61,8 +62,8 @@ impl Mds {
         }
         match (&request.call, &mut outcome.answer) {
             (FsCall::Set { ino, changes }, FsAnswer::Node { .. }) => {
-                // Changes that another client has foretold may still be on their way, also from
-                // behind a cut: those come first.
+                // Changes that another client has foretold may still be in flight, even from behind
+                // a network cut: those come first.
                 let is_open = if changes.is_of_data() {
                     changes.foretold.is_none() && self.caps.is_open(*ino)
                 } else {
@@ -80,14 +81,13 @@ impl Mds {
                 self.show_told(client, answer);
                 waits
             }
-            // What writers said last is shown, and none of them is asked.
+            // The writers' last reports are shown, and none of them is asked.
             (FsCall::StatLite { .. }, answer) => {
                 self.show_told(client, answer);
                 false
             }
-            // These are not for how large a file is, which a kernel asks for when it wants that:
-            // who waited here would hold up all that makes names in the directory
-            // meanwhile.
+            // Look-ups do not need the exact size, which a kernel asks for separately: waiting here
+            // would block every creation of names in the directory meanwhile.
             (
                 FsCall::Lookup { .. }
                 | FsCall::List { .. }
@@ -101,7 +101,7 @@ impl Mds {
             _ => false,
         }
     }
-    /// Whether another client has not said yet how large a file is.
+    /// Whether another client has not reported a file's size yet.
     fn waits_for_writer(&mut self, client: ClientId, number: u64, ino: Ino) -> bool {
         if mutant(Mutant::WriterNotAsked) {
             return false;
@@ -117,7 +117,7 @@ impl Mds {
             }
         }
     }
-    /// What others have said is shown.
+    /// Adds what other clients have reported.
     fn show_told(&self, client: ClientId, answer: &mut FsAnswer) {
         for FsNode { inode, .. } in answer.nodes_mut() {
             if let Some((size, mtime)) = self.caps.told(inode.ino, client) {
@@ -128,7 +128,7 @@ impl Mds {
         }
     }
 
-    /// A request is done.
+    /// A request is complete.
     pub(super) fn caps_concluded(&mut self, client: ClientId, request: &FsRequest, failed: bool) {
         self.capabilities.looks.remove(&(client, request.number));
         match &request.call {
@@ -149,7 +149,7 @@ impl Mds {
                 let told = Some((*size, *mtime)).filter(|_| !written && *mtime != Stamp::default());
                 self.caps.comply(client, *ino, *number, told);
                 self.delegations.comply(client, *ino, *number);
-                // It answers: its time begins again.
+                // It answers: its timeout restarts.
                 self.capabilities.owing.remove(&client);
             }
             _ => return,
@@ -157,11 +157,11 @@ impl Mds {
         self.try_again = true;
     }
 
-    /// What clients have given back they do not name to the next holder of the rank; how large they
-    /// had made a file it learns from what they say again, and that before another client uses
-    /// it. What only looks has time (simulated seed 488: one client's look came before what it
-    /// said later, and before what another one said; seed 3166 of 593a465c: what one said had
-    /// to wait for its directory, and another one was shown the file without it).
+    /// Clients do not report to the next holder of the rank what they have given back. It learns
+    /// how large they had made a file from their repeated reports, which must come before another
+    /// client uses the file. Pure reads can wait (simulated seed 488: one client's read came before
+    /// its own later report, and before another client's; seed 3166 of 593a465c: one client's
+    /// report had to wait for its directory, and another client was shown the file without it).
     pub(super) fn put_tells_first(&mut self) {
         let tells = self
             .waiting
@@ -182,9 +182,10 @@ impl Mds {
             .collect();
         self.capabilities.first_until = self.now + TOLD_MAX;
     }
-    /// Whether some of that is still to be done, for no longer than `TOLD_MAX`, and this is none of
-    /// it: it may have to wait for a directory to be read, or taken back. What others may be
-    /// waiting for meanwhile does not: what is given back, and what was done before.
+    /// Whether some of those reports are still to be executed, for at most `TOLD_MAX`, and this
+    /// request is none of them: a report may have to wait for a directory to be read or returned.
+    /// What others may be waiting for meanwhile does not wait: capabilities given back, and
+    /// requests executed before.
     pub(super) fn waits_for_told(&mut self, client: ClientId, request: &FsRequest) -> bool {
         let (first, asked) = (&mut self.capabilities.first, &self.asked);
         if !first.is_empty() {
@@ -204,7 +205,7 @@ impl Mds {
         !first.is_empty() && !gives_back && !is_done && !first.contains(&(client, request.number))
     }
 
-    /// A client has opened a file or closed it.
+    /// A client has opened or closed a file.
     pub(super) fn note_opened(&mut self, client: ClientId, opened: Option<Opened>) {
         let Some(Opened { ino, write, closed }) =
             opened.filter(|_| self.sessions.contains_key(&client))
@@ -213,7 +214,7 @@ impl Mds {
         };
         if closed {
             self.caps.close(client, ino, write);
-            // What waited for its size, or until it is not open any more.
+            // Requests that waited for its size, or until it is closed.
             self.try_again = true;
         } else {
             if write {
@@ -223,8 +224,8 @@ impl Mds {
         }
         self.record(client, ino);
     }
-    /// What another client keeps of a file's attributes is old as soon as this one may write
-    /// unseen.
+    /// Another client's cached attributes of the file become outdated as soon as this one may write
+    /// without telling the server.
     pub(super) fn forget_before_writing(
         &mut self,
         client: ClientId,
@@ -245,7 +246,7 @@ impl Mds {
         }
         waits
     }
-    /// An answer says what its client may do with what it has opened.
+    /// Adds to an answer the client's capability for the file it has opened.
     pub(super) fn give_caps(&self, client: ClientId, file: Option<Ino>, reply: &mut FsReply) {
         let file = file.filter(|_| !matches!(reply.answer, FsAnswer::Failed { .. }));
         reply.caps = file
@@ -257,7 +258,7 @@ impl Mds {
             .collect();
     }
 
-    /// Tells clients what they are to forget, and then what they may do from now on.
+    /// Tells clients what to drop, and then their new capabilities.
     pub(super) fn tell_caps(&mut self) {
         if !self.is_quiet() {
             self.caps.begin();
@@ -274,7 +275,7 @@ impl Mds {
             let Some(session) = self.sessions.get(&client) else {
                 continue;
             };
-            // Before it is welcome it takes nothing.
+            // Before it is welcome it accepts nothing.
             if session.since >= safe {
                 self.capabilities.news.push((client, news, waits));
                 continue;
@@ -319,15 +320,15 @@ impl Mds {
             .get(&client)
             .map_or(Time::ZERO, |session| session.heard)
     }
-    /// Until when one that was asked is waited for.
+    /// Until when a client that was asked is waited for.
     fn waits_until(&self, client: ClientId, since: Time) -> Time {
         (self.heard(client).max(since) + DEAF).min(since + SLOW)
     }
-    /// Clients that others wait for, each with when that has been long enough.
+    /// Clients that others wait for, each with its timeout.
     fn waited_for(&self) -> impl Iterator<Item = (ClientId, Time)> {
         let owing = self.capabilities.owing.iter();
         let owing = owing.map(|(client, since)| (*client, self.waits_until(*client, *since)));
-        // One that has a file alone has not been asked for anything, and may be dead.
+        // A client that has a file alone has not been asked for anything, and may be dead.
         let stopping = self
             .caps
             .stopping()
@@ -341,7 +342,7 @@ impl Mds {
             .chain(delegated)
             .chain(stopping.map(|client| (client, self.heard(client) + DEAF)))
     }
-    /// Clients that do not answer, or not in time: others go on without them.
+    /// Evicts clients that do not answer in time: others continue without them.
     pub(super) fn evict_deaf(&mut self) {
         let deaf: Vec<ClientId> = self
             .waited_for()
@@ -358,7 +359,7 @@ impl Mds {
             self.try_again = true;
         }
     }
-    /// When that is due.
+    /// When the next eviction is due.
     pub(super) fn caps_at(&self) -> Time {
         let told = (!self.capabilities.first.is_empty()).then_some(self.capabilities.first_until);
         self.waited_for()

@@ -1,14 +1,14 @@
-//! For operators: which clients there are, and the end of one.
+//! For operators: the list of clients, and ending a client's session.
 
 use super::*;
 use crate::evaluate::errno::ESRCH;
 use nacre_wire::msg::fs::FsClient;
 
-/// Clients in one answer: some 100 bytes each.
+/// Clients per answer: some 100 bytes each.
 const PAGE: usize = 1000;
 
 impl Mds {
-    /// A client says what people are to know it by.
+    /// Sets a client's human-readable description.
     pub fn on_about(&mut self, client: ClientId, about: &Name) {
         if let Some(session) = self.sessions.get_mut(&client) {
             session.about = about.clone();

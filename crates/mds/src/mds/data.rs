@@ -1,25 +1,25 @@
-//! Data that no name leads to, or that is beyond a file's end, is removed.
+//! Removes data that no name refers to, or that is beyond a file's end.
 
 use super::*;
 
 impl Mds {
-    /// Begins to remove data that no name leads to, or that is beyond a file's end.
+    /// Begins to remove data that no name refers to, or that is beyond a file's end.
     pub(super) fn remove_data(&mut self) {
-        // Clients that had files open under the last holder have to say so first, and what it
-        // answered has to be done again: a file without a name may be given one.
+        // Clients that had files open under the last holder must report them first, and changes
+        // that it answered must be executed again: a file without a name may be given one.
         if self.is_quiet() || self.has_again() || self.flushing.retiring {
             return;
         }
         loop {
             let is_ready = |ino: Ino| {
                 let inode = self.tree.inode(ino);
-                // One without a name that is open has all its data but what was cut off: it may
-                // grow again when that is gone.
+                // An open file without a name keeps its data, except what was truncated: it may
+                // grow again when that is removed.
                 let is_due = |inode: &Inode| {
                     inode.links > 0 || !self.caps.is_open(ino) || inode.stale_to() > inode.size
                 };
-                // As long as that it has no name, or was cut off, could be lost, its data stays.
-                // Of one that is about to be given a name, too.
+                // Its data stays while the removal of its last name, or its truncation, could still
+                // be lost; also if it is about to be given a name.
                 let is_in_use = self.probing.has(ino) || self.transactions.has_ino(ino, None);
                 inode.is_some_and(is_due) && !self.fresh.contains_key(&ino) && !is_in_use
             };
@@ -38,9 +38,9 @@ impl Mds {
         }
     }
 
-    /// Some objects more of a file; all are gone when there are none left.
+    /// Changes some more objects of a file; none are left when all have been handled.
     pub(super) fn remove_parts(&mut self, ino: Ino) {
-        // What is left the next holder removes.
+        // The next holder removes the rest.
         while !self.flushing.retiring
             && let Some((pool, number, op)) = self.removing.next_part(ino)
         {
@@ -52,7 +52,7 @@ impl Mds {
         }
     }
 
-    /// All that was to be removed of a file is gone.
+    /// Everything to be removed of a file is removed.
     fn removed(&mut self, ino: Ino) {
         let Some(removed) = self.removing.end(ino) else {
             return;
@@ -62,7 +62,7 @@ impl Mds {
             return;
         };
         // A client that was told too early would write where the next holder of the rank removes
-        // once more.
+        // data once more.
         let batch = self.change_unasked(changes, &[]);
         self.settling.insert(ino, batch);
     }

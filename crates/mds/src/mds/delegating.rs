@@ -1,43 +1,43 @@
-//! What clients make and remove themselves in directories that are delegated to them (see
+//! Names that clients create and remove themselves in directories delegated to them (see
 //! [`crate::delegations`]).
 //!
 //! ```text
 //!  Make, Unlink, no other client has a share of the directory, no quota above ─▶ delegated
-//!  Numbers ─▶ a range of them is in the journal as given ─▶ answered
-//!  another's request, before and after it is evaluated: about what is delegated? ─▶ taken back; it waits
-//!  a quota is set, the cluster is full ─▶ all are taken back
+//!  Numbers ─▶ a range of them is recorded in the journal as assigned ─▶ answered
+//!  another client's request, before and after evaluation: concerns something delegated? ─▶ recalled; the request waits
+//!  a quota is set, the cluster is full ─▶ all are recalled
 //! ```
-//! Requests of one client that were foretold are done in the order in which it did them, and what
-//! it asks later is done later: each may rest on those before it.
+//! Foretold requests of one client are executed in the order in which it performed them, and its
+//! later requests after them: each may depend on earlier ones.
 
 use super::*;
 use crate::evaluate::errno::EIO;
 use nacre_wire::fs::quota::PREFIX;
 
-/// Numbers that a client is given at a time.
+/// Numbers that a client gets at a time.
 const NUMBERS: u32 = 1024;
-/// How often that is done in one batch, at most: see [`EARLY_MAX`].
+/// How often that happens in one batch, at most: see [`EARLY_MAX`].
 const TIMES_MAX: u32 = 128;
 
 /// See the module head.
 #[derive(Debug, Default)]
 pub(super) struct Delegating {
-    /// How often numbers were given in a batch.
+    /// How often numbers were assigned in a batch.
     given: (u64, u32),
     /// Requests that wait until nothing is delegated.
     ending: BTreeSet<(ClientId, u64)>,
-    /// What clients did themselves while an earlier holder had the rank: before anything else.
+    /// Changes that clients made themselves under an earlier holder: executed before anything else.
     first: BTreeSet<(ClientId, u64)>,
 }
 
 impl Mds {
-    /// Whether a client makes names itself where it may; not, until it says so.
+    /// Whether a client creates names itself where it may; not before it says so.
     pub fn on_delegable(&mut self, client: ClientId, delegable: bool) {
         if let Some(session) = self.sessions.get_mut(&client) {
             session.delegable = delegable;
         }
     }
-    /// All clients have come: what they did themselves is done now.
+    /// All clients have come: changes that they made themselves are executed now.
     pub(super) fn put_foretold_first(&mut self) {
         let foretold = self
             .waiting
@@ -47,16 +47,16 @@ impl Mds {
             .map(|(client, request)| (*client, request.number))
             .collect();
     }
-    /// Whether something of that is still to be done, and this is none of it. Attributes that a
-    /// client has set itself do not wait: what it asked behind them would be done first, as
-    /// soon as the last name is.
+    /// Whether some of those are still to be executed, and this request is none of them. Attribute
+    /// changes that a client made itself do not wait: otherwise its later requests would be
+    /// executed first, as soon as the last name is.
     pub(super) fn waits_for_foretold(&self, client: ClientId, request: &FsRequest) -> bool {
         let first = &self.delegating.first;
         let is_done = request.again.is_some() || request.call.is_foretold();
         !is_done && !first.is_empty() && !first.contains(&(client, request.number))
     }
 
-    /// Gives a client numbers, or does so with a later batch: they are known to be given when it is
+    /// Gives a client numbers, or does so with a later batch: they are assigned once that batch is
     /// safe.
     pub(super) fn give_numbers(&mut self) -> Option<Outcome> {
         let batch = self.journal.announce();
@@ -78,8 +78,8 @@ impl Mds {
             ..Outcome::only(answer)
         })
     }
-    /// Whether a number that a client has given to something itself can be one of those. Else its
-    /// request fails.
+    /// Whether a number that a client has assigned itself is one of its own; otherwise its request
+    /// fails.
     pub(super) fn refuse_wrong_number(&self, request: &FsRequest) -> Option<Outcome> {
         let made = request
             .foretold
@@ -91,8 +91,8 @@ impl Mds {
         (made != Ino::TOP && !is_given).then(|| Outcome::only(FsAnswer::Failed { errno: EIO }))
     }
 
-    /// Delegates what an answer's client may have for itself from now on, as far as it is told so
-    /// now.
+    /// Delegates the directories that an answer's client may have exclusively from now on, if the
+    /// answer can say so.
     pub(super) fn delegate(&mut self, client: ClientId, call: &FsCall, reply: &mut FsReply) {
         let made = match &reply.answer {
             FsAnswer::Failed { .. } => return,
@@ -131,28 +131,30 @@ impl Mds {
             && !self.is_full()
             && !self.is_bounded(dir)
     }
-    /// Whether names that come to a directory may be too many, or files there too large.
+    /// Whether quotas limit the number of names that are added to a directory, or the size of files
+    /// there.
     fn is_bounded(&self, dir: Ino) -> bool {
         self.is_below_one(dir, |rare| {
             rare.bytes_max.is_some() || rare.files_max.is_some()
         })
     }
 
-    /// Whether a request has to wait until another client has said what it did: in what the request
-    /// names, and, as soon as that is known, in what its answer shows or what it changes.
+    /// Whether a request has to wait until another client has reported what it did: to what the
+    /// request names, and, as soon as that is known, to what its answer shows or what it changes.
     pub(super) fn waits_for_delegations(
         &mut self,
         client: ClientId,
         request: &FsRequest,
         outcome: Option<&Outcome>,
     ) -> bool {
-        // What was done before waits for nothing, and what a client did itself it did where no one
-        // else may.
+        // Requests executed before wait for nothing, and a client's own changes happened where no
+        // other client may act.
         let is_done = request.again.is_some() || request.foretold.is_some();
         if self.delegations.is_empty() || is_done || mutant(Mutant::DelegationsKept) {
             return false;
         }
-        // What names stand for before other ranks are asked: what they lock no one gives back.
+        // What names refer to, before other ranks are asked: inodes locked by them cannot be given
+        // back.
         let mut inos: BTreeSet<Ino> = request.call.inos().collect();
         inos.extend(
             request
@@ -174,10 +176,11 @@ impl Mds {
             Found::Nothing | Found::Unknown(..) => None,
         }
     }
-    /// Takes back directories that these are, or that these files are in; whether another client
-    /// than this has any of them.
+    /// Recalls these directories, or the ones that contain these files; returns whether another
+    /// client has any of them.
     pub(super) fn take_back(&mut self, client: Option<ClientId>, inos: &BTreeSet<Ino>) -> bool {
-        // Of directories nothing changes by what is done where they have their names.
+        // What is done in a directory that contains another's name does not change that other
+        // directory.
         let is_directory = |ino: Ino| self.tree.inode(ino).is_some_and(Inode::is_directory);
         let files = inos.iter().filter(|ino| !is_directory(**ino));
         let homes = files
@@ -194,7 +197,7 @@ impl Mds {
         }
         !others.is_empty()
     }
-    /// A quota that is set bounds what clients make themselves; so does one that a directory comes
+    /// A new quota limits what clients create themselves; so does a quota that a directory is moved
     /// below.
     fn waits_for_all(&mut self, client: ClientId, request: &FsRequest) -> bool {
         let is_directory = |dir: Ino, name: &Name| match self.tree.find(dir, name) {
@@ -221,7 +224,7 @@ impl Mds {
         }
         bounds
     }
-    /// A request is done, or is not to be any more.
+    /// A request is complete or abandoned.
     pub(super) fn end_delegating(&mut self, client: ClientId, number: Option<u64>) {
         let stays = |(who, of): &(ClientId, u64)| {
             *who != client || number.is_some_and(|number| *of != number)
@@ -233,7 +236,7 @@ impl Mds {
         }
     }
 
-    /// What clients had that began again is theirs no more, when all that they did is done.
+    /// Delegations of clients that greeted again end when everything that they did is executed.
     pub(super) fn end_delegations(&mut self) {
         let is_done = |client: &ClientId| {
             self.sessions
@@ -244,7 +247,7 @@ impl Mds {
         done.into_iter()
             .for_each(|client| self.delegations.end_caught_up(client));
     }
-    /// One that was foretold is done.
+    /// A foretold request is complete.
     pub(super) fn end_foretold(&mut self, client: ClientId) {
         if let Some(session) = self.sessions.get_mut(&client) {
             session.foretold = session.foretold.saturating_sub(1);

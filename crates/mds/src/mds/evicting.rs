@@ -1,51 +1,53 @@
-//! Ending the sessions of clients that were waited for long enough: fenced first, so that nothing
-//! they send can reach what others are given then.
+//! Ending the sessions of clients whose timeout has expired: they are fenced first, so that nothing
+//! they send can reach what others are given afterwards.
 //!
 //! ```text
-//!  evict ─▶ fencing ── in force ──▶ in the journal ─▶ what it wrote is found ─▶ session removed, FsEvicted said, others go on
-//!   │         └─ refused for the moment, or failed: again after a second
+//!  evict ─▶ fencing ── in force ──▶ in the journal ─▶ its writes are found ─▶ session removed, FsEvicted sent, others continue
+//!   │         └─ temporarily refused, or failed: retried after a second
 //!   └ the engine cannot fence: the same at once
 //! ```
-//! Until its session is removed all that such a client has stays its own: what it has open, its
-//! locks, its shares. No request of it is taken, and its greetings wait. A fence is of one instance
-//! and all earlier ones. The client goes on as a later one; if that greets first, the former one's
-//! session ends in the same way before it is welcomed.
+//! Until its session is removed, such a client keeps everything: its open files, its locks, its
+//! shares. None of its requests is accepted, and its greetings wait. A fence covers one instance
+//! and all earlier ones. The client continues as a later instance; if that one greets first, the
+//! former one's session ends in the same way before the new one is welcomed.
 //!
-//! A holder that dies before its journal has that leaves the session there. The next one takes the
-//! client as it comes: it learns of the fence by its first operation on an object, and goes on as a
-//! later instance. Later the next one evicts it, too: what it had written may be cut off by then.
-//! (It was synchronized and gone: simulated seed 535.)
+//! If a holder dies before its journal has the eviction, the session remains. The next holder
+//! accepts the client when it comes: the client learns of the fence from its first operation on an
+//! object, and continues as a later instance. Once the journal has the eviction, the next holder
+//! evicts it, too, because what it had written may already be truncated. (Synchronized data was
+//! lost: simulated seed 535.)
 //!
-//! Invariant: an instance that this holder has evicted, or one before it, has no session any more.
+//! Invariant: an instance evicted by this holder, or by an earlier one, has no session any more.
 
 use super::*;
 use crate::journal::Fenced;
 use nacre_client::Refused;
 use std::time::Duration;
 
-/// After a fence that was refused or failed.
+/// Delay after a fence that was refused or failed.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Whether a greeting was taken.
+/// Whether a greeting was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Greeted {
     /// It is answered, or will be.
     Taken,
-    /// To be said again, once there is a journal and [`Mds::is_evicting`] this client no more.
+    /// To be repeated, once there is a journal and [`Mds::is_evicting`] is no longer true for this
+    /// client.
     NotYet,
 }
 
 /// See the module head.
 #[derive(Debug, Default)]
 pub(super) struct Evicting {
-    /// The sessions that end: of which instance, and whether its fence is under way.
+    /// The sessions being ended: the instance, and whether its fence is in flight.
     open: BTreeMap<ClientId, (Instance, bool)>,
-    /// The last instance of each client whose session has ended so.
+    /// The last evicted instance of each client.
     ended: BTreeMap<ClientId, Instance>,
-    /// Those of them that are fenced, the batch that says so, and whether what they wrote is being
-    /// looked for.
+    /// Fenced clients, each with the batch that records it and whether its writes are being looked
+    /// for.
     fenced: BTreeMap<ClientId, (u64, bool)>,
-    /// Fences that were refused are tried again from then on.
+    /// When refused fences are retried.
     again_at: Time,
 }
 
@@ -53,13 +55,13 @@ impl Evicting {
     pub fn has(&self, client: ClientId) -> bool {
         self.open.contains_key(&client)
     }
-    /// Whether this instance may not have a session any more.
+    /// Whether this instance may no longer have a session.
     pub fn is_over(&self, client: ClientId, instance: Instance) -> bool {
         self.ended
             .get(&client)
             .is_some_and(|last| instance <= *last)
     }
-    /// Clients whose sessions end, and whether the fence is under way.
+    /// Clients whose sessions are being ended, and whether the fence is in flight.
     pub const fn open(&self) -> &BTreeMap<ClientId, (Instance, bool)> {
         &self.open
     }
@@ -73,7 +75,7 @@ impl Evicting {
 }
 
 impl Mds {
-    /// A client was waited for long enough.
+    /// A client's timeout has expired.
     pub fn evict(&mut self, client: ClientId) {
         if let Some(session) = self
             .sessions
@@ -84,13 +86,13 @@ impl Mds {
             self.forget_requests(client);
         }
     }
-    /// Whether a client's session is about to end.
+    /// Whether a client's session is being ended.
     #[must_use]
     pub fn is_evicting(&self, client: ClientId) -> bool {
         self.evicting.has(client)
     }
 
-    /// What is to be said to a client that greets, if it can have no session as this instance.
+    /// The answer to a greeting if this instance of the client can have no session.
     pub(super) fn judge_greeting(
         &mut self,
         client: ClientId,
@@ -99,7 +101,7 @@ impl Mds {
     ) -> Option<Greeted> {
         let now = self.sessions.get(&client).map(|session| session.instance);
         if now.is_some_and(|now| now < instance) {
-            // It has given its former instance up; what that sent may still be under way.
+            // It has given its former instance up; messages of that one may still be in flight.
             self.evict(client);
         }
         if self.evicting.has(client) {
@@ -115,7 +117,7 @@ impl Mds {
         None
     }
 
-    /// Begins fences, and ends sessions where there are none.
+    /// Begins fences, and ends sessions where fencing is not possible.
     pub(super) fn fence_evicted(&mut self, objects: &mut dyn ObjectCluster) {
         if self.evicting.next_deadline() > self.now {
             return;
@@ -161,7 +163,7 @@ impl Mds {
             return;
         };
         if let Some((_, begun)) = self.evicting.fenced.get_mut(&client) {
-            // The last holder has said it.
+            // The last holder has recorded it.
             *begun = false;
             return;
         }
@@ -169,7 +171,7 @@ impl Mds {
         self.appending.hurry(&self.journal);
         self.evicting.fenced.insert(client, (batch, false));
     }
-    /// What those had written whose fence is in the journal is looked for.
+    /// Looks for the writes of clients whose fence is in the journal.
     pub(super) fn look_at_fenced(&mut self) {
         let safe = self.journal.safe();
         let due = self
@@ -183,7 +185,7 @@ impl Mds {
         due.into_iter()
             .for_each(|client| self.begin_probing(client));
     }
-    /// The last holder of the rank was evicting it.
+    /// The last holder of the rank was evicting this client.
     pub(super) fn inherit_fenced(&mut self, fenced: Fenced) {
         let is_here = self
             .sessions
@@ -193,16 +195,16 @@ impl Mds {
             self.evicting
                 .open
                 .insert(fenced.client, (fenced.instance, false));
-            // It is looked for when that instance is fenced again.
+            // Its writes are looked for when that instance is fenced again.
             self.evicting.fenced.insert(fenced.client, (0, true));
         }
     }
-    /// A session ended, or a later one began, says the journal.
+    /// The journal says that a session ended, or that a later one began.
     pub(super) fn forget_fenced(&mut self, client: ClientId) {
         self.evicting.open.remove(&client);
         self.evicting.fenced.remove(&client);
     }
-    /// Who is being evicted, for the journal's head: those whose batches are safe.
+    /// Clients being evicted, for the journal's head: those whose batches are safe.
     pub(super) fn all_fenced(&self) -> Vec<Fenced> {
         let safe = self.journal.safe();
         let fenced = self
@@ -226,7 +228,7 @@ impl Mds {
             .collect()
     }
 
-    /// Nothing of it is executed any more, and what was is known.
+    /// None of its operations is executed any more, and those that were are known.
     pub(super) fn end_evicted(&mut self, client: ClientId) {
         let Some((instance, _)) = self.evicting.open.remove(&client) else {
             return;

@@ -1,24 +1,24 @@
-//! Requests that end when everything has been written to directories ([`FsCall::Flush`]).
+//! Requests that wait until everything is written to directories ([`FsCall::Flush`]).
 //!
-//! A round that has not taken what is dirty when the request comes writes it; the one that is under
-//! way has taken it earlier, so the next one counts. Before a rank is given back to a repair, there
-//! are rounds until nothing is in the journal.
+//! The round that writes it is the next one to capture dirty state: a round already in progress has
+//! captured earlier. Before a rank is given back for a repair, rounds continue until the journal is
+//! empty.
 
 use super::*;
 
 /// See the module head.
 #[derive(Debug, Default)]
 pub(super) struct Flushing {
-    /// Rounds that have taken what was dirty, and of those how many have ended.
+    /// Rounds that have captured dirty state, and how many of them have ended.
     pub taken: u64,
     pub ended: u64,
-    /// Who waits, and until how many have ended.
+    /// Waiting requests, and how many rounds must have ended.
     waiting: BTreeMap<(ClientId, u64), u64>,
     pub retiring: bool,
 }
 
 impl Mds {
-    /// Whether what was dirty when the request came is written now.
+    /// Whether everything that was dirty when the request arrived is written.
     pub(super) fn is_flushed(&mut self, client: ClientId, number: u64) -> bool {
         let next = self.flushing.taken + 1;
         let until = *self
@@ -32,20 +32,18 @@ impl Mds {
         }
         flushed
     }
-    /// Whether a request waits for a round. One whose client has gone does not.
+    /// Whether a request waits for a round. Requests of clients that are gone do not count.
     pub(super) fn wants_flush(&mut self) -> bool {
         let asked = &self.asked;
         self.flushing.waiting.retain(|key, _| asked.contains(key));
         !self.flushing.waiting.is_empty() || (self.flushing.retiring && !self.is_cut_off())
     }
 
-    /// The rank is about to be given back: nothing more is removed, and the journal is cut off
-    /// behind all that is in it, so that a repair finds who the clients are and what they were
-    /// answered in its head.
+    /// Prepares to give the rank back: nothing more is removed, and the journal is trimmed after
+    /// its whole content, so that a repair finds the clients and their answers in its head.
     ///
-    /// Requests that wait are forgotten: their clients ask the next holder. Changes across ranks
-    /// that are not decided do not happen, as the ranks that they wait for are about to go,
-    /// too.
+    /// Waiting requests are dropped: their clients ask the next holder. Undecided changes across
+    /// ranks are aborted, because the ranks that they wait for are about to stop, too.
     pub fn retire(&mut self) {
         self.flushing.retiring = true;
         let clients: Vec<ClientId> = self.sessions.keys().copied().collect();
@@ -53,12 +51,12 @@ impl Mds {
             .into_iter()
             .for_each(|client| self.forget_requests(client));
     }
-    /// Whether that has been done, and nothing is under way.
+    /// Whether that is complete, and nothing is in flight.
     #[must_use]
     pub fn is_retired(&self) -> bool {
         self.flushing.retiring && self.is_idle() && self.is_cut_off()
     }
-    /// Whether all is in directories.
+    /// Whether everything is in directories.
     fn is_cut_off(&self) -> bool {
         self.writing.begins.1 == self.journal.end() && self.flushing.ended == self.flushing.taken
     }

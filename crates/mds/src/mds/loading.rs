@@ -1,15 +1,15 @@
-//! Slices of fragments come into memory when a request wants them, and go when there is too much.
+//! Slices of fragments are loaded when a request needs them, and evicted when memory is full.
 //!
 //! ```text
-//!  an inode by number ─▶ its place: what the journal says; what the request says; its directory's backpointer
-//!                      └▶ the way up first, then the slice that its entry is in
-//!  a slice ─▶ one page of the fragment's object, from a little before the hash that is wanted
+//!  an inode by number ─▶ its place: from the journal, the request, or its directory's backpointer
+//!                      └▶ first the directories above, then the slice with its entry
+//!  a slice ─▶ one page of the fragment's object, from a little before the hash needed
 //! ```
-//! One page of a fragment is read at a time. What it says is of when it was asked for: it is used
-//! only where nothing was in memory then, and a fragment of which one is under way keeps its head.
+//! One page of a fragment is read at a time. A page shows the state when it was requested: it is
+//! used only where nothing was in memory then, and a fragment with a read in flight keeps its head.
 //!
-//! Invariants: a directory is in memory only with all above it; what is dirty, what is being
-//! written and what a request waits with stays.
+//! Invariants: a directory is in memory only with all directories above it; dirty slices, slices
+//! being written and slices that a waiting request needs are not evicted.
 
 use super::*;
 use crate::dirty::Part;
@@ -17,48 +17,48 @@ use crate::evaluate::stray_name;
 use crate::tree::SliceId;
 use nacre_wire::fs::Backpointer;
 
-/// The part of a page that is read for one name.
+/// The fraction of a page that is read for one name.
 const OF_A_PAGE: u32 = 16;
 
-/// What was asked for of a fragment, and read so far.
+/// A read of a fragment, and what has been read so far.
 #[derive(Debug)]
 pub(super) struct Page {
     dir: Ino,
     frag: Frag,
-    /// Hashes of which nothing was in memory.
+    /// Hashes that were not in memory.
     range: (u64, u64),
-    /// Entries at a time.
+    /// Entries per read.
     count: u32,
     head: Option<Head>,
     entries: Vec<(Name, Entry)>,
 }
 
 impl Page {
-    /// It cannot be read: of which fragment.
+    /// The fragment that cannot be read.
     pub const fn of(&self) -> (Ino, Frag) {
         (self.dir, self.frag)
     }
 }
 
-/// Numbers that are known to lead nowhere, at most: they are found out again.
+/// Most numbers remembered as not existing: they can be determined again.
 const NOWHERE_MAX: usize = 10_000;
 
-/// Where inodes are said to be that are not in memory.
+/// Possible places of inodes that are not in memory.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    /// By requests that wait.
+    /// Places from waiting requests.
     hints: BTreeMap<Ino, (Ino, Name)>,
-    /// By directories' backpointers; forgotten once they were followed.
+    /// Places from directories' backpointers; dropped once they were followed.
     parents: BTreeMap<Ino, (Ino, Name)>,
-    /// Backpointers that were wrong when they were followed.
+    /// Backpointers that turned out to be wrong.
     doubted: BTreeMap<Ino, (Ino, Name)>,
     asked: BTreeSet<Ino>,
-    /// There is no directory of this number.
+    /// Numbers without a directory.
     nowhere: BTreeSet<Ino>,
 }
 
 impl Places {
-    /// Where an inode is said to be.
+    /// A possible place of an inode.
     pub fn hint(&mut self, ino: Ino, place: (Ino, Name)) {
         self.hints.insert(ino, place);
     }
@@ -76,34 +76,33 @@ impl Places {
 }
 
 impl Mds {
-    /// A request says where its file is.
+    /// A request names its file's place.
     pub(super) fn note_hint(&mut self, call: &FsCall, place: Option<&FsPlace>) {
         let Some(ino) = call.ino().filter(|ino| ino.rank() == self.config.rank) else {
             return;
         };
         self.note_place(ino, place);
     }
-    /// Whether a file may be in this directory, for all that is known of its number.
+    /// Whether a file may be in this directory, as far as its number tells.
     fn may_be_in(&self, dir: Ino) -> bool {
         let rank = self.config.rank;
         let is_hidden_one = [Ino::TOP, Ino::links(rank), Ino::strays(rank)].contains(&dir);
         dir.rank() == rank && (!dir.is_hidden() || is_hidden_one)
     }
-    /// Where a file is said to be.
+    /// Records a file's possible place.
     pub(super) fn note_place(&mut self, ino: Ino, place: Option<&FsPlace>) {
-        // Of one that is open for writing the place is known. What another rank's directories have
-        // does not help here.
+        // For a file open for writing the place is known. Places in another rank's directories do
+        // not help here.
         if let Some(place) = self.writers.place(ino) {
             self.places.hint(ino, place.clone());
         } else if let Some(place) = place.filter(|place| self.may_be_in(place.dir)) {
             self.places.hint(ino, (place.dir, place.name.clone()));
         }
     }
-    /// No request waits.
+    /// No request is waiting.
     pub(super) fn forget_hints(&mut self) {
         self.places.hints.clear();
-        // A round that reads what the journal speaks of may be looking for something by its place,
-        // too.
+        // A round that reads what the journal refers to may need places, too.
         if !matches!(self.writing.round, writing::Round::Loading) {
             self.places.doubted.clear();
         }
@@ -121,11 +120,11 @@ impl Mds {
         }
     }
 
-    /// Reads a slice, or first what is above it. `seen` is what was passed on the way up: places
-    /// that lead in a circle are old, or a client's invention.
+    /// Reads a slice, or first the directories above it. `seen` contains those already visited:
+    /// places that form a cycle are outdated, or invented by a client.
     fn climb(&mut self, place: (Ino, Frag, u64), seen: &mut BTreeSet<Ino>) -> Result<(), u16> {
         let page = self.config.limits.page;
-        // Of a directory that is larger than a page one name is wanted, not its neighbours.
+        // In a directory larger than a page only one name is needed, not its neighbours.
         let is_large = self
             .tree
             .head(place.0, place.1)
@@ -169,9 +168,8 @@ impl Mds {
         }
         Ok(())
     }
-    /// From where on, and how far, a fragment is read for this hash, if so many entries are read:
-    /// some of them before it and some behind, if it is known how many there are, and nothing
-    /// that is in memory.
+    /// The range of a fragment to read for this hash with this many entries: some before it and
+    /// some after it, if the number of entries is known, and nothing that is in memory.
     fn about(&self, dir: Ino, frag: Frag, hash: u64, count: u32) -> (u64, u64) {
         let (first, last) = self.tree.gap(dir, frag, hash);
         let Some(head) = self.tree.head(dir, frag) else {
@@ -182,13 +180,13 @@ impl Mds {
         (first.max(hash & !of_hash), last)
     }
 
-    /// Reads the slice that an inode's entry is in.
+    /// Reads the slice with an inode's entry.
     fn climb_to(&mut self, ino: Ino, seen: &mut BTreeSet<Ino>) -> Result<(), u16> {
         if ino == Ino::ROOT {
             return self.climb((Ino::TOP, Frag::WHOLE, 0), seen);
         }
         if !seen.insert(ino) {
-            // Places that were read at different times: all are asked for again, this one first.
+            // The places were read at different times: all are read again, this one first.
             let place = self.places.told(ino);
             seen.iter().for_each(|ino| self.places.forget(*ino));
             return self.doubt(ino, place);
@@ -197,7 +195,7 @@ impl Mds {
             if self.tree.slice_of(dir, frag, hash).is_none() {
                 return self.climb((dir, frag, hash), seen);
             }
-            // It went from there later in the journal.
+            // A later change in the journal moved it.
             self.overlay.forget_place(ino, (dir, frag));
         }
         let Some((dir, name)) = self.places.told(ino) else {
@@ -216,14 +214,15 @@ impl Mds {
                 self.climb((home, frag, hash), seen)
             }
             Found::Entry(_) | Found::Nothing => {
-                // It was there, and is no more.
+                // It was there, but no longer is.
                 self.places.forget(ino);
                 self.doubt(ino, Some((dir, name)))
             }
         }
     }
 
-    /// A place was wrong: where it is now. If that is said to be the same, it is going.
+    /// A place was wrong: reads the current one. If that is the same again, the inode is being
+    /// removed.
     fn doubt(&mut self, ino: Ino, place: Option<(Ino, Name)>) -> Result<(), u16> {
         if let Some(place) = place
             && self.places.doubted.insert(ino, place.clone()) == Some(place)
@@ -234,10 +233,10 @@ impl Mds {
         self.seek_parent(ino)
     }
 
-    /// A directory's object says where its entry is.
+    /// Reads a directory's backpointer.
     fn seek_parent(&mut self, dir: Ino) -> Result<(), u16> {
-        // What has several names, or one in another rank's directory, is in one of these, and what
-        // has none in the other.
+        // An inode with several names, or one in another rank's directory, is in the first of
+        // these, and one without a name in the second.
         for hidden in [Ino::links(self.config.rank), Ino::strays(self.config.rank)] {
             if let Found::Unknown(frag, hash) = self.tree.find(hidden, &stray_name(dir))
                 && !self.lost.contains(&(hidden, frag))
@@ -257,7 +256,7 @@ impl Mds {
         }
         Ok(())
     }
-    /// What it says; `None`: there is no such directory.
+    /// Handles a backpointer; `None`: there is no such directory.
     pub(super) fn on_parent(&mut self, dir: Ino, results: Option<&[SubReply]>) {
         self.places.asked.remove(&dir);
         self.try_again = true;
@@ -280,7 +279,7 @@ impl Mds {
 
     fn read_page(&mut self, page: Page) {
         let (first, _) = page.range;
-        // In the order of keys, a hash alone comes before all names that have it.
+        // In key order, a hash alone precedes all names that have it.
         let after = page.entries.last().map_or_else(
             || Bytes::copy_from_slice(&first.to_be_bytes()),
             |(name, _)| Bytes::copy_from_slice(entry_key(name).as_bytes()),
@@ -298,7 +297,7 @@ impl Mds {
         self.queue.push_back((operation, Purpose::Page(page)));
     }
 
-    /// Some of a fragment is here, with what the journal said of it since it was written.
+    /// Adds a range of a fragment to memory, with later changes from the journal.
     fn load(
         &mut self,
         dir: Ino,
@@ -307,13 +306,13 @@ impl Mds {
         range: (u64, u64),
         entries: Vec<(Name, Entry)>,
     ) {
-        // What only the journal says is to be written.
+        // What is only in the journal is dirty.
         for change in self.overlay.changes_in(dir, frag, range) {
             self.dirty.note(&change);
         }
         let (newer, mut entries) = self.overlay.merge(dir, frag, range, entries);
         for (name, entry) in &mut entries {
-            // What is in a directory is in its entry's copy only when it is written.
+            // An entry's copy of its directory's head is only updated when it is written.
             if let Entry::Inode {
                 inode,
                 head: Some(copy),
@@ -362,7 +361,7 @@ impl Mds {
                 _ => return self.lose(dir, frag),
             }
         }
-        // Of the last hash there may be more.
+        // The last hash may have more names.
         let to = if *more {
             page.entries
                 .last()
@@ -378,7 +377,7 @@ impl Mds {
             page.entries.retain(|(name, _)| name_hash(name) <= to);
             self.load(dir, frag, head, (first, to), page.entries);
         } else {
-            // It is put into memory with all above it: that has gone meanwhile.
+            // It is added to memory with all directories above it: one of those is gone now.
             self.loading.remove(&(dir, frag));
             self.try_again = true;
         }
@@ -390,15 +389,15 @@ impl Mds {
         self.try_again = true;
     }
 
-    /// Reads what the journal said something of; whether all of that is here.
+    /// Reads everything that the journal changed; returns whether all of it is in memory.
     pub(super) fn load_overlay(&mut self) -> bool {
         for (dir, frag) in self.overlay.parts() {
-            // One step may have brought what another one would: it was on its way up.
+            // A step may already have loaded, on its way up, what another one needs.
             while !self.lost.contains(&(dir, frag))
                 && !self.loading.contains(&(dir, frag))
                 && let Some(hash) = self.unread(dir, frag)
             {
-                // One that no entry leads to stays in the journal: `fs check` says so.
+                // A fragment that no entry refers to stays in the journal: `fs check` reports it.
                 if self.seek(Missing::Page(dir, frag, hash)).is_err() {
                     self.lost.insert((dir, frag));
                 }
@@ -415,7 +414,7 @@ impl Mds {
             .iter()
             .all(|part| self.lost.contains(part))
     }
-    /// Where something of a fragment is that only the journal has.
+    /// The first hash of a fragment for which only the journal has something.
     fn unread(&self, dir: Ino, frag: Frag) -> Option<u64> {
         if self.overlay.is_all(dir, frag) {
             let known_to = self.tree.known_to(dir, frag, frag.first());
@@ -426,11 +425,11 @@ impl Mds {
             .has(dir, frag)
             .then(|| self.overlay.first(dir, frag).unwrap_or(frag.first()))
     }
-    /// Looks through directories that are to be read though no request wants them.
+    /// Reads through directories that no request needs.
     pub(super) fn look_through(&mut self) {
         for (dir, mut next) in std::mem::take(&mut self.wanted) {
             let frag = Frag::WHOLE;
-            // What came into memory was looked at then.
+            // What was loaded was examined then.
             while next <= frag.last()
                 && let Some(known) = self.tree.known_to(dir, frag, next)
             {
@@ -442,9 +441,8 @@ impl Mds {
         }
     }
 
-    /// Slices that requests and parts of other ranks' transactions wait with, or that something is
-    /// about to be done with: else those that want two would wait for one after the other, for
-    /// ever.
+    /// Slices needed by waiting requests and by parts of other ranks' transactions, or about to be
+    /// used: otherwise requests that need two slices could wait for one after the other, for ever.
     fn needed(&self) -> BTreeSet<SliceId> {
         let rank = self.config.rank;
         let (mut names, mut inos): (Vec<(Ino, &Name)>, Vec<Ino>) = (Vec::new(), Vec::new());
@@ -469,7 +467,7 @@ impl Mds {
             }
         }
         inos.extend(self.removing.all());
-        // Where they are decides what quotas leave.
+        // Their places decide what quotas allow.
         inos.extend(
             self.caps
                 .bounded()
@@ -477,7 +475,7 @@ impl Mds {
                 .copied()
                 .chain(self.quotas.sought()),
         );
-        // What is being read is put into memory with all above it.
+        // What is being read is added to memory with all directories above it.
         inos.extend(self.loading.iter().map(|(dir, _)| *dir));
         for ino in &inos {
             let hint = self.places.hints.get(ino).map(|(dir, name)| (*dir, name));
@@ -498,7 +496,7 @@ impl Mds {
         }
         needed
     }
-    /// Whether a fragment's head has to stay though all of its entries might go.
+    /// Whether a fragment's head must stay even if all of its entries could be evicted.
     fn stays(&self, dir: Ino, frag: Frag) -> bool {
         dir.is_hidden()
             || self.dirty.get(dir, frag).is_some()
@@ -506,7 +504,7 @@ impl Mds {
             || self.loading.contains(&(dir, frag))
     }
 
-    /// Forgets what was not used for long, if there is too much.
+    /// Evicts what was not used for long, if memory is full.
     pub(super) fn make_room(&mut self) {
         let max = self.config.limits.entries_max;
         if self.tree.len() <= max.max(self.room_at) {
@@ -548,7 +546,7 @@ impl Mds {
             }
         }
         if self.tree.len() > max {
-            // The rest is dirty, or in use: tried again after a round, or when it has grown.
+            // The rest is dirty or in use: retried after a round, or when memory has grown.
             self.wants_room = true;
             self.room_at = self.tree.len() + self.tree.len() / 16 + 1;
         } else {

@@ -1,5 +1,5 @@
-//! Requests about locks. They need nothing of the tree and are in no journal: after a takeover
-//! clients name what they hold and wait for, and nothing is granted before all have, or were
+//! Requests about locks. They do not need the tree and are not journaled: after a takeover clients
+//! report what they hold and wait for, and nothing is granted before all have reported or were
 //! evicted.
 
 use super::*;
@@ -8,8 +8,8 @@ use nacre_wire::fs::{FsLock, FsLockWait};
 use nacre_wire::msg::fs::FsLocked;
 
 impl Mds {
-    /// What a client says of its locks when it comes. What it holds counts if this holder has not
-    /// known it before; its waits are answered again if they were granted meanwhile.
+    /// The locks that a client reports when it comes. Held locks count if this holder did not know
+    /// the client before; waits that were granted meanwhile are answered again.
     pub(super) fn inherit_locks(
         &mut self,
         client: ClientId,
@@ -34,7 +34,7 @@ impl Mds {
         self.locks_unsettled = true;
         self.try_again = true;
     }
-    /// Grants what clients brought along as waits, once nothing held can be unknown.
+    /// Grants reported waits, once no held lock can be unknown.
     pub(super) fn settle_locks(&mut self) {
         if !self.is_quiet() && std::mem::take(&mut self.locks_unsettled) {
             let mut granted = Vec::new();
@@ -42,14 +42,14 @@ impl Mds {
             self.tell_granted(granted);
         }
     }
-    /// All of a client's locks and waits go.
+    /// Releases all of a client's locks and waits.
     pub(super) fn release_locks(&mut self, client: ClientId) {
         self.locks.remove_client(client);
         self.locks_unsettled = true;
         self.try_again = true;
     }
 
-    /// Does a request about locks.
+    /// Executes a request about locks.
     pub(super) fn lock_request(&mut self, client: ClientId, request: &FsRequest) {
         self.end_request(client, request.number);
         let mut granted = Vec::new();
@@ -102,8 +102,8 @@ impl Mds {
             caps: Vec::new(),
             answer,
         };
-        // One that failed must not succeed when it is sent twice. A wait may have been granted in
-        // between, and that may have been lost on its way: it is looked at again.
+        // A failed request must not succeed when it is resent. A wait may have been granted in
+        // between, and that answer may have been lost: it is examined again.
         let stays = matches!(reply.answer, FsAnswer::Failed { .. });
         if stays && let Some(session) = self.sessions.get_mut(&client) {
             let kept = Kept {

@@ -1,8 +1,8 @@
-//! Taking over: the journal is read from its beginning, and nothing else.
+//! Taking over: reads the journal from its beginning, and nothing else.
 //!
-//! Of what a standby has followed ([`crate::follow`]) the checksum is asked for, of each object,
-//! and what came behind it is read. If one is not the same, or an object is missing, all is read as
-//! if nothing had been followed: what is damaged is found by that.
+//! For what a standby has followed ([`crate::follow`]), the checksum of each object is read, and
+//! what was appended later. If a checksum differs, or an object is missing, everything is read as
+//! if nothing had been followed, which finds any damage.
 
 use super::*;
 use crate::followed::Held;
@@ -11,18 +11,18 @@ use crate::journal::{JournalHead, READ_MAX};
 /// Objects of the journal that are read at a time.
 const READ_AT_ONCE: u64 = 4;
 
-/// How far the journal was read.
+/// How far the journal has been read.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
-    /// What a standby has of it, as far as it was not used yet.
+    /// What a standby holds of it and is not used yet.
     followed: Followed,
-    /// The object that comes next, and its first batch.
+    /// The next object, and its first batch.
     object: u64,
     next: u64,
     batches: Vec<Batch>,
-    /// All objects below were asked for.
+    /// All lower objects have been requested.
     asked: u64,
-    /// What came before its turn, or is missing.
+    /// Objects that arrived early, or are missing.
     arrived: BTreeMap<u64, Option<Done>>,
 }
 
@@ -31,9 +31,9 @@ enum Read {
     Partly,
 }
 enum Unfit {
-    /// What was followed is not what is there.
+    /// What was followed differs from what is stored.
     Followed,
-    /// This object, where the next batch should be.
+    /// This object is damaged where the next batch should be.
     Damaged(u64),
 }
 
@@ -45,7 +45,7 @@ impl Reading {
         }
     }
 
-    /// Takes what is there in its order.
+    /// Takes the objects that have arrived, in order.
     fn go_on(&mut self, lengths: &mut takeover::Lengths) -> Result<Read, Unfit> {
         while let Some(arrived) = self.arrived.remove(&self.object) {
             let Some(Done {
@@ -74,8 +74,8 @@ impl Reading {
                 }
             } else {
                 lengths.note(at, bytes.len() as u64);
-                // An append happens as a whole or not at all: what is not whole is damaged, and
-                // what comes behind it was safe.
+                // An append is all or nothing: what is incomplete is damaged, and what follows it
+                // was safe.
                 if !journal::read(&bytes, &mut self.next, &mut self.batches) || self.next == before
                 {
                     return Err(Unfit::Damaged(at));
@@ -99,7 +99,7 @@ impl Mds {
         let operation = self.operation(&journal::head_name(self.config.rank), ops, Vec::new());
         self.queue.push_back((operation, Purpose::ReadHead));
     }
-    /// Where the journal begins; `None`: with its first batch.
+    /// The journal's beginning; `None`: its first batch.
     pub(super) fn on_head(&mut self, bytes: Option<&[u8]>) {
         let head = match bytes.map(JournalHead::from_bytes) {
             None => JournalHead {
@@ -139,7 +139,7 @@ impl Mds {
         };
         self.read_journal();
     }
-    /// What a standby has followed is not what is there: all of it is read.
+    /// What a standby followed differs from what is stored: everything is read.
     fn read_all(&mut self) {
         let Phase::Reading(reading) = &mut self.phase else {
             return;
@@ -148,8 +148,7 @@ impl Mds {
         self.read_no_more();
         self.begin_reading();
     }
-    /// What was asked for of the journal is not wanted any more: it was for less, or is behind its
-    /// end.
+    /// Outstanding reads of the journal are void: they were for less, or are after its end.
     fn read_no_more(&mut self) {
         self.under_way
             .retain(|_, purpose| !matches!(purpose, Purpose::Journal(_)));
@@ -157,7 +156,7 @@ impl Mds {
             .retain(|(_, purpose)| !matches!(purpose, Purpose::Journal(_)));
     }
 
-    /// Several objects at a time: the end is known when the first that is missing is.
+    /// Reads several objects at a time: the end is known when the first one is missing.
     fn read_journal(&mut self) {
         let Phase::Reading(reading) = &self.phase else {
             return;
@@ -183,7 +182,7 @@ impl Mds {
         }
     }
 
-    /// An object of it was read, or is missing.
+    /// Handles an object of the journal that was read or is missing.
     pub(super) fn on_journal(&mut self, at: u64, there: Option<Done>) {
         let Phase::Reading(reading) = &mut self.phase else {
             return;
@@ -266,7 +265,8 @@ impl Mds {
             }
         }
         self.transactions.on_inherited();
-        // Numbers that were told and are in no batch come with what is sent again.
+        // Numbers that clients were told but that are in no batch come back with their resent
+        // requests.
         let serial = if is_new || mutant(Mutant::NumbersReused) {
             serial
         } else {
@@ -278,8 +278,8 @@ impl Mds {
             serial,
             self.config.limits.journal_object_bytes,
         );
-        // The next holder is to see from where on this one told numbers, or both would tell the
-        // same.
+        // The next holder must see from where on this one assigned numbers, or both would assign
+        // the same.
         self.since = self.journal.announce();
         self.hurry();
         self.caps.number_from(self.since << 24);

@@ -1,16 +1,16 @@
-//! Which parts of the tree are asked for: each request counts for what it is about, and for all
+//! Which parts of the tree are busy: each request counts for what it concerns, and for all
 //! directories above (CEPH-27).
 
 use super::*;
 use nacre_wire::msg::fs::FsPopular;
 
-/// Directories above an inode that are counted, at most.
+/// Most directories above an inode that are counted.
 const DEPTH_MAX: usize = 100;
-/// Directories that an operator is shown.
+/// Directories shown to an operator.
 const SHOWN: usize = 20;
 
 impl Mds {
-    /// A request is done.
+    /// Counts a completed request.
     pub(super) fn count_popular(&mut self, call: &FsCall) {
         let tree = &self.tree;
         let named = call.names().map(|(dir, name)| match tree.find(dir, name) {
@@ -32,7 +32,7 @@ impl Mds {
             .collect();
         self.popularity.count(self.now, all);
     }
-    /// The directories of which most was asked of late, in or below them.
+    /// The directories with the most recent requests, in or below them.
     pub(super) fn popular(&self) -> Vec<FsPopular> {
         let is_directory = |ino| self.tree.inode(ino).is_some_and(Inode::is_directory);
         let most = self.popularity.most(self.now, SHOWN, is_directory);
@@ -44,7 +44,7 @@ impl Mds {
             })
             .collect()
     }
-    /// The names that lead to a directory, as far as they are in memory.
+    /// The path of a directory, as far as it is in memory.
     fn path(&self, ino: Ino) -> Bytes {
         let names = above(&self.tree, ino)
             .filter_map(|ino| self.tree.place(ino).filter(|_| ino != Ino::ROOT));

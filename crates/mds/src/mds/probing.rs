@@ -1,63 +1,64 @@
-//! What an evicted client has written to files and not told (CEPH-03, -23): found in their objects.
+//! Finds unreported writes of an evicted client in the files' objects (CEPH-03, -23).
 //!
 //! ```text
-//!  its fence is in force ─▶ each file that it had open for writing ─▶ how long are its objects, as far as
-//!  Layout::reach beyond what is known? ─▶ how large it is, and that it was written now ─▶ its session ends
+//!  its fence is in force ─▶ each file that it had open for writing ─▶ the lengths of the file's objects, up to
+//!  Layout::reach beyond what is known ─▶ the file's size, with the current time as its modification time ─▶ its session ends
 //! ```
-//! So what it had synchronized is in the file, though it had told no server that survived; and no
-//! data is left beyond what is known, to show up in a hole later.
+//! So what it had synchronized is in the file, even if no surviving server had been told; and no
+//! data is left beyond the known end, to show up in a hole later.
 //!
-//! A file that the client wrote later, alone, becomes as large as its data goes on without a hole:
-//! behind one is what it was still writing when it died, and a log with zeros in it is worse than a
-//! shorter one. (A client that leaves a hole waits for the journal before it says that it has
-//! synchronized.) One that it appended to, as others did, stays as it was told: half a record would
-//! not be. What is left over is removed. Where others write at the same time it may be theirs, and
-//! stays.
+//! A file with delayed writes, which the client had alone, gets the size up to which its data
+//! continues without a hole: data after a hole was still being written when the client died, and a
+//! log with zeros in it is worse than a shorter one. (A client that leaves a hole waits for the
+//! journal before it reports that it has synchronized.) A file that it appended to together with
+//! others keeps its reported size, because half a record would be wrong. Data beyond that is
+//! removed, unless others write at the same time: then it may be theirs, and stays.
 //!
-//! Until its session ends what it has open stays its own. A file that another client cuts off waits
-//! for this, as does the removal of its data. What was evicted in a repair, which knows no
-//! sessions, is looked at by the next holder of the rank before it serves.
+//! Until its session ends the client keeps its open files. Another client's truncation of such a
+//! file waits for this, and so does the removal of its data. Clients evicted in a repair, which
+//! knows no sessions, are handled by the next holder of the rank before it serves.
 //!
-//! A file that several had open for writing is looked at once for each, one after the other: first
-//! for who had it alone, and not before all who may be writing it have come, or are evicted, too.
+//! A file that several had open for writing is examined once for each, one after another: first for
+//! the client that had it alone, and not before all that may be writing it have come, or are
+//! evicted, too.
 //!
-//! Invariant: nothing of a file that is being looked at is cut off.
+//! Invariant: a file that is being examined is not truncated.
 
 use super::*;
 use crate::removing::cut;
 use crate::writers::Writer;
 
-/// Files that are looked at at a time.
+/// Files examined at a time.
 const AT_ONCE: usize = 16;
-/// Objects of each.
+/// Objects of each file examined at a time.
 const PARTS_AT_ONCE: usize = 16;
 
 /// See the module head.
 #[derive(Debug, Default)]
 pub(super) struct Probing {
-    /// Whose files, and which are left.
+    /// The remaining files of each client.
     clients: BTreeMap<ClientId, BTreeSet<Ino>>,
     files: BTreeMap<(ClientId, Ino), Probe>,
-    /// Those of them that have no session.
+    /// Clients among them without a session.
     forgotten: BTreeSet<ClientId>,
     /// Files whose directories cannot be read: for the next holder of the rank.
     unread: BTreeSet<(ClientId, Ino)>,
 }
 
-/// A file that is looked at.
+/// A file being examined.
 #[derive(Debug)]
 struct Probe {
     layout: Layout,
-    /// The next object, and the one behind the last.
+    /// The next object, and the end of the range, excluded.
     next: u64,
     last: u64,
     under_way: usize,
-    /// How long objects are.
+    /// The objects' lengths.
     lengths: BTreeMap<u64, u64>,
-    /// How far that counts.
+    /// Offset up to which data counts.
     until: u64,
-    /// What is left over beyond this, the file's end, is being removed: who writes there next
-    /// finds nothing.
+    /// Data beyond this offset, the file's end, is being removed, so that later writers find
+    /// nothing there.
     cut_to: Option<u64>,
 }
 
@@ -65,7 +66,7 @@ impl Probe {
     fn of(inode: &Inode) -> Option<Self> {
         let layout = inode.layout?;
         let data_to = inode.data_to();
-        // Beyond its end is only what was cut off: its clients wait until that is gone.
+        // Beyond its end is only truncated data: its clients wait until that is removed.
         let until = if inode.stale_to() > inode.size {
             inode.size
         } else {
@@ -92,7 +93,7 @@ impl Probe {
     const fn is_done(&self) -> bool {
         self.under_way == 0 && self.next >= self.last
     }
-    /// Where what was found ends.
+    /// Where the data found ends.
     fn end(&self) -> u64 {
         let ends = self
             .lengths
@@ -100,7 +101,7 @@ impl Probe {
             .map(|(number, length)| self.layout.end_of(*number, *length));
         ends.max().unwrap_or(0).min(self.until)
     }
-    /// How far it goes on from there without a hole.
+    /// How far it continues from there without a hole.
     fn whole_from(&self, from: u64) -> u64 {
         let mut at = from;
         while at < self.until {
@@ -121,7 +122,7 @@ impl Probing {
     pub fn has(&self, ino: Ino) -> bool {
         self.clients.values().any(|files| files.contains(&ino))
     }
-    /// Whether that is so of files whose writers have no session any more.
+    /// Whether that is so for files whose writers have no session any more.
     pub fn has_forgotten(&self) -> bool {
         !self.forgotten.is_empty()
     }
@@ -134,7 +135,7 @@ impl Probing {
 }
 
 impl Mds {
-    /// A client executes nothing any more: what it had open for writing is looked at.
+    /// A client executes nothing any more: examines what it had open for writing.
     pub(super) fn begin_probing(&mut self, client: ClientId) {
         let files = self
             .writers
@@ -144,7 +145,7 @@ impl Mds {
             .collect();
         self.probing.clients.insert(client, files);
     }
-    /// The same for all who had a file open when a repair ended their sessions.
+    /// The same for all clients with open files whose sessions were ended by a repair.
     pub(super) fn probe_forgotten(&mut self) {
         let gone: Vec<ClientId> = self
             .writers
@@ -157,7 +158,7 @@ impl Mds {
         }
     }
 
-    /// Goes on with all files that are looked at.
+    /// Continues with all files being examined.
     pub(super) fn probe(&mut self) {
         let some = |(client, files): (&ClientId, &BTreeSet<Ino>)| {
             let (client, next) = (*client, |ino: &&Ino| self.is_next(*client, **ino));
@@ -181,7 +182,7 @@ impl Mds {
         }
     }
 
-    /// Whether a file is looked at for this client now, and not for another one first.
+    /// Whether a file is to be examined for this client now, and not for another one first.
     fn is_next(&self, client: ClientId, ino: Ino) -> bool {
         let may_come = |other: &ClientId| {
             self.expected.contains(other) && !self.probing.clients.contains_key(other)
@@ -244,7 +245,7 @@ impl Mds {
         }
     }
 
-    /// The inode of such a file is read.
+    /// Reads the inode of such a file.
     fn find_written(&mut self, client: ClientId, ino: Ino) {
         if let Some(place) = self.writers.place(ino) {
             self.places.hint(ino, place.clone());
@@ -257,7 +258,7 @@ impl Mds {
         }
     }
 
-    /// How long an object is; `None`: there is none, or it cannot be said.
+    /// The length of an object; `None`: it does not exist, or cannot be determined.
     pub(super) fn on_probed(
         &mut self,
         client: ClientId,
@@ -277,7 +278,7 @@ impl Mds {
         }
     }
 
-    /// All objects of a file have been looked at.
+    /// All objects of a file have been examined.
     fn found_written(&mut self, client: ClientId, ino: Ino) {
         let Some(inode) = self.tree.inode(ino) else {
             return self.find_written(client, ino);
@@ -293,7 +294,7 @@ impl Mds {
             (false, true) => inode.size,
             (_, false) => end,
         };
-        // What was decided when a cut began stays.
+        // What was decided when the removal began is kept.
         let whole = probe.cut_to.unwrap_or_else(found);
         let now = wrote || whole > inode.size;
         let size = inode.size.max(whole);
@@ -331,7 +332,7 @@ impl Mds {
                 self.change_unasked(outcome.changes, &waits);
                 self.probing.drop_file(client, ino);
             }
-            // Again with the next turn.
+            // Retried in the next turn.
             Verdict::Busy(_) | Verdict::Crowded(..) | Verdict::Across(..) => {}
             Verdict::Wants(missing) => {
                 if self.seek(missing).is_err() {
@@ -340,8 +341,8 @@ impl Mds {
             }
         }
     }
-    /// Removes what was found beyond a file's end. Done once more by the next holder of the rank,
-    /// it is the same.
+    /// Removes data found beyond a file's end. If the next holder repeats it, the result is the
+    /// same.
     fn cut_off(&mut self, client: ClientId, ino: Ino, size: u64) {
         let probe = self
             .probing
@@ -366,7 +367,7 @@ impl Mds {
             ));
         }
     }
-    /// All that a client had open for writing is known.
+    /// All files that a client had open for writing are known.
     fn probed(&mut self, client: ClientId) {
         if self.probing.forgotten.remove(&client) {
             self.end_forgotten(client);
@@ -377,7 +378,7 @@ impl Mds {
                 .filter_map(|ino| self.writers.get(client, ino))
                 .collect();
             self.end_evicted(client);
-            // Its session has taken them with it.
+            // They were removed with its session.
             let batch = self.journal.number();
             for writer in unread {
                 self.writers.apply(writer.clone(), batch);
@@ -397,7 +398,7 @@ impl Mds {
             self.record_close(client, ino);
         }
     }
-    /// What could not be looked at, since its directory cannot be read.
+    /// Files that could not be examined because their directory cannot be read.
     fn unread_of(&mut self, client: ClientId) -> BTreeSet<Ino> {
         self.probing
             .unread

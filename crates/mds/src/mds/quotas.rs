@@ -1,15 +1,14 @@
-//! Files that clients write below quotas of bytes (ADR 0006, "Quotas"): who may make which how
-//! large.
+//! Files that clients write below quotas of bytes (ADR 0006, "Quotas"): how large each may become.
 //!
 //! ```text
-//!  opened for writing, below a quota ─▶ Bounded, or Asks with others ─▶ Grow: is there room? ─▶ so large it may become
-//!  a quota is set, or a subtree comes below one ─▶ who may write there without bound gives that back ─▶ done
-//!  too little is left, but for what others may still write ─▶ they give it back ─▶ decided
+//!  opened for writing, below a quota ─▶ Bounded, or Asks with others ─▶ Grow: is there room? ─▶ its allowed size
+//!  a quota is set, or a subtree is moved below one ─▶ unlimited writers there are recalled ─▶ done
+//!  too little is left, except for what others may still write ─▶ they give it back ─▶ decided
 //! ```
-//! What a client has been given it names to the next holder of the rank, with its capabilities;
-//! what an evicted one had written is found before anything else is decided.
+//! Clients report what they have been given to the next holder of the rank, with their
+//! capabilities; what an evicted client had written is found before anything else is decided.
 //!
-//! Invariant: a client that may make a file larger without asking may do so within the quota.
+//! Invariant: a client that may make a file larger without asking stays within the quota.
 
 use super::*;
 use nacre_wire::fs::quota::{DirAttr, PREFIX, parse_bound};
@@ -19,16 +18,16 @@ use nacre_wire::msg::fs::{FsCap, rename_flag};
 /// See the module head.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
-    /// Files that requests will bring below quotas, and that wait for their writers.
+    /// Files that requests will move below quotas, and that wait for their writers.
     coming: BTreeMap<(ClientId, u64), BTreeSet<Ino>>,
-    /// Files that they have to find, to know whether they bring these: they stay in memory.
+    /// Files whose places are needed to decide whether they move these: they stay in memory.
     sought: BTreeMap<(ClientId, u64), Vec<Ino>>,
-    /// Files of which it is not known yet what they are below.
+    /// Files whose parent directories are not known yet.
     unsure: BTreeSet<Ino>,
 }
 
 impl Quotas {
-    /// Files whose places decide something.
+    /// Files whose places are needed.
     pub fn sought(&self) -> impl Iterator<Item = Ino> {
         self.sought.values().flatten().copied()
     }
@@ -38,7 +37,7 @@ impl Mds {
     fn is_below_quota(&self, ino: Ino) -> bool {
         self.is_below_one(ino, |rare| rare.bytes_max.is_some())
     }
-    /// Whether this is true of an inode or of a directory above it.
+    /// Whether a condition holds for an inode or a directory above it.
     pub(super) fn is_below_one(&self, ino: Ino, is_so: impl Fn(&Rare) -> bool) -> bool {
         self.tree.upwards(ino).any(|ino| {
             self.tree
@@ -47,7 +46,7 @@ impl Mds {
                 .is_some_and(&is_so)
         })
     }
-    /// Notes whether a file that is open for writing is below a quota.
+    /// Records whether a file open for writing is below a quota.
     fn note_bound(&mut self, ino: Ino) {
         if self.tree.place(ino).is_some() {
             let is_coming = self.quotas.coming.values().any(|inos| inos.contains(&ino));
@@ -61,8 +60,8 @@ impl Mds {
     pub(super) fn bound_before_opening(&mut self, ino: Ino) {
         self.note_bound(ino);
     }
-    /// A client says what it has open. What it may write without bound an earlier holder has found
-    /// to be below no quota.
+    /// A client reports its open files. If it may write a file without limit, an earlier holder has
+    /// found that no quota applies.
     pub(super) fn bound_before_greeting(&mut self, opens: &[FsOpens]) {
         for open in opens.iter().filter(|open| open.writes > 0) {
             let was_boundless = matches!(open.cap, FsCap::Sync {} | FsCap::Buffer {});
@@ -71,12 +70,12 @@ impl Mds {
             }
         }
     }
-    /// Goes on with finding out where files are.
+    /// Continues to find files' places.
     pub(super) fn look_for_unsure(&mut self) {
         for ino in self.quotas.unsure.clone() {
             let is_here = self.tree.place(ino).is_some();
             if is_here || !self.find(ino) {
-                // One that cannot be read stays bounded: its writer asks, and is told what is
+                // A file that cannot be found stays limited: its writer asks, and is told what is
                 // wrong.
                 self.quotas.unsure.remove(&ino);
             }
@@ -85,7 +84,7 @@ impl Mds {
             }
         }
     }
-    /// Begins to read where a file is that is open for writing; whether that is possible.
+    /// Begins to find the place of a file open for writing; returns whether that is possible.
     fn find(&mut self, ino: Ino) -> bool {
         if let Some(place) = self.writers.place(ino) {
             self.places.hint(ino, place.clone());
@@ -93,7 +92,7 @@ impl Mds {
         self.seek(Missing::Inode(ino)).is_ok()
     }
 
-    /// Files that a request brings below a quota.
+    /// Files that a request moves below a quota.
     fn brought(&self, call: &FsCall) -> Vec<Ino> {
         let quota = |dir: Ino| self.is_below_quota(dir);
         let entry = |dir: Ino, name: &Name| match self.tree.find(dir, name) {
@@ -118,8 +117,8 @@ impl Mds {
             _ => Vec::new(),
         }
     }
-    /// Whether a request waits until what it brings below a quota is not written without bound any
-    /// more.
+    /// Whether a request waits until the files that it moves below a quota are no longer written
+    /// without limit.
     pub(super) fn waits_for_boundless(&mut self, client: ClientId, request: &FsRequest) -> bool {
         let key = (client, request.number);
         let tops = self.brought(&request.call);
@@ -153,8 +152,8 @@ impl Mds {
         }
         waits | self.waits_for_rooms(&request.call)
     }
-    /// Whether clients have been given more below a directory than its new quota leaves: they give
-    /// it back.
+    /// Whether clients have been given more below a directory than its new quota leaves: they must
+    /// give it back.
     fn waits_for_rooms(&mut self, call: &FsCall) -> bool {
         let FsCall::SetXattr {
             ino, name, value, ..
@@ -171,21 +170,21 @@ impl Mds {
         let is_over = u128::from(self.tree.sum(*ino).bytes_below) + spare > u128::from(max);
         is_over && self.take_back_rooms(*ino, None, None)
     }
-    /// Whether a client wants room for a file of which another request changes what it is below:
-    /// that comes first.
+    /// Whether a client asks for space for a file while another request changes which quotas apply
+    /// to it: that request comes first.
     pub(super) fn waits_for_quota(&self, call: &FsCall) -> bool {
         let FsCall::Grow { ino, .. } = call else {
             return false;
         };
         self.quotas.coming.values().any(|inos| inos.contains(ino))
     }
-    /// A request is done, or is not to be any more.
+    /// A request is complete or abandoned.
     pub(super) fn end_coming(&mut self, client: ClientId, number: u64) {
         self.quotas.sought.remove(&(client, number));
         let Some(inos) = self.quotas.coming.remove(&(client, number)) else {
             return;
         };
-        // What wanted room for them.
+        // Requests for space for those files.
         self.try_again = true;
         for ino in inos {
             if self.caps.is_open(ino) {
@@ -193,16 +192,16 @@ impl Mds {
             }
         }
     }
-    /// The same of all requests of a client.
+    /// The same for all requests of a client.
     pub(super) fn end_all_coming(&mut self, client: ClientId) {
-        // Who seeks has an entry there, too.
+        // Every request with files to find has an entry there, too.
         let of_client = self.quotas.coming.keys().filter(|(who, _)| *who == client);
         let numbers: Vec<u64> = of_client.map(|(_, number)| *number).collect();
         numbers
             .into_iter()
             .for_each(|number| self.end_coming(client, number));
     }
-    /// A request was done: what is below a quota may be another.
+    /// A request was executed: other quotas may apply now.
     pub(super) fn bound_after(&mut self, call: &FsCall) {
         let top = match call {
             FsCall::SetXattr { ino, name, .. } | FsCall::RemoveXattr { ino, name }
@@ -233,8 +232,8 @@ impl Mds {
         }
     }
 
-    /// Has clients give back what they may still write below a directory, and of what is to come
-    /// there; whether any has something that it has not given back.
+    /// Recalls the space that clients may still use below a directory, and of what is to move
+    /// there; returns whether any recall is pending.
     pub(super) fn take_back_rooms(
         &mut self,
         dir: Ino,

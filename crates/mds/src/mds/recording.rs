@@ -1,18 +1,18 @@
-//! The journal says which client has which file open for writing (see [`crate::writers`]).
+//! Records in the journal which client has which file open for writing (see [`crate::writers`]).
 //!
 //! ```text
 //!  first Open or Make for writing ─▶ Writer here ─▶ answered as early: safe when that is
-//!  Wrote at a time, and it writes later, alone ─▶ wrote; until Comply, or until times are set
-//!  last Close ─▶ gone     a greeting names it ─▶ here     caught up, and it was not named ─▶ gone
+//!  Wrote with a time, by a client with delayed writes, alone ─▶ wrote; until Comply, or until times are set
+//!  last Close ─▶ gone     reported in a greeting ─▶ here     caught up, and not reported ─▶ gone
 //! ```
-//! Invariant: a client that was told that its opening is safe is known, until its session ends, to
-//! the rank's next holder as one that may have written the file.
+//! Invariant: a client that was told that its opening is safe is known to the rank's next holder,
+//! until its session ends, as one that may have written the file.
 
 use super::*;
 use nacre_wire::msg::fs::FS_LARGER_ONLY;
 
 impl Mds {
-    /// A client has opened a file, or closed it.
+    /// A client has opened or closed a file.
     pub(super) fn record(&mut self, client: ClientId, ino: Ino) {
         match (self.caps.writes(client, ino), self.writers.has(client, ino)) {
             (true, false) => self.record_open(client, ino, None),
@@ -20,7 +20,7 @@ impl Mds {
             _ => {}
         }
     }
-    /// A client may be writing a file no more.
+    /// A client can no longer be writing a file.
     pub(super) fn record_close(&mut self, client: ClientId, ino: Ino) {
         if let Some((writer, since)) = self.writers.close(client, ino, self.journal.number()) {
             self.journal.push_writer(writer, since);
@@ -33,7 +33,7 @@ impl Mds {
         let writer = self.writers.open(client, ino, known.or(place), batch);
         self.journal.push_writer(writer, batch);
     }
-    /// What a client names to this holder for the first time.
+    /// Files that a client reports to this holder for the first time.
     pub(super) fn record_opens(&mut self, client: ClientId, opens: &[FsOpens]) {
         for open in opens.iter().filter(|open| open.writes > 0) {
             if !self.writers.has(client, open.ino) {
@@ -42,13 +42,14 @@ impl Mds {
             }
         }
     }
-    /// A client has sent again all that was not safe: what it has not open it has closed.
+    /// A client has resent everything that was not safe: what it does not have open is closed.
     pub(super) fn forget_closed(&mut self, client: ClientId) {
         for ino in self.writers.of(client) {
             self.record(client, ino);
         }
     }
-    /// A client may have said that it has written a file, or that it writes it later no more.
+    /// A client may have reported that it has written a file, or that its delayed writes have
+    /// ended.
     pub(super) fn note_written(&mut self, client: ClientId, call: &FsCall, failed: bool) {
         let (ino, wrote) = match call {
             FsCall::Wrote {
@@ -56,7 +57,7 @@ impl Mds {
                 ..
             } => return,
             FsCall::Wrote { ino, .. } => (*ino, true),
-            // It says again when it writes what is to count.
+            // It reports again when it writes data that is to count.
             FsCall::Set { ino, changes } if changes.mtime.is_some() && !failed => (*ino, false),
             FsCall::Comply {
                 ino, written: true, ..
@@ -73,8 +74,8 @@ impl Mds {
             self.journal.push_writer(writer, since);
         }
     }
-    /// The batch that has to be safe before a client has a file alone: that says that what it
-    /// writes counts when it is told, and not before.
+    /// The batch that must be safe before a client has a file alone: it records that the client's
+    /// writes count when they are reported, and not before.
     pub(super) fn before_alone(&self, client: ClientId, call: &FsCall) -> Option<u64> {
         let FsCall::Alone { ino, ends: false } = call else {
             return None;
@@ -83,7 +84,7 @@ impl Mds {
             .last(client, *ino)
             .filter(|batch| *batch >= self.journal.safe())
     }
-    /// The batch that says that a client has a file open for writing, if it is not safe.
+    /// The batch that records that a client has a file open for writing, unless it is safe.
     pub(super) fn unsafe_opening(&self, client: ClientId, opened: Option<Opened>) -> Option<u64> {
         let file = opened
             .filter(|opened| opened.write)

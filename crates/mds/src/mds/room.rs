@@ -1,30 +1,30 @@
-//! A cluster without room: what makes room can be done, and what needs more is refused.
+//! A full cluster: requests that free space are executed, those that need more are refused.
 //!
 //! ```text
-//!  append ─▶ refused as full ─▶ sent again for the reserve ─▶ for a while: the next ones, too; what would make the
-//!                                                             namespace larger is ENOSPC
-//!                                                           └▶ then as others: room again, or refused once more
+//!  append ─▶ refused as full ─▶ resent, using the reserve ─▶ for a while all appends use it; requests that make the
+//!                                                             namespace larger get ENOSPC
+//!                                                           └▶ then as usual: there is space again, or another refusal
 //! ```
-//! Removing a file is a change like others: it is in the journal before its data goes. So a server
-//! that cannot append can remove nothing, and a full cluster would stay full.
+//! Removing a file is a change like others: it is in the journal before its data is removed. So a
+//! server that cannot append cannot remove anything, and a full cluster would stay full.
 //!
-//! Invariant: what was answered is in the journal or will be, full or not.
+//! Invariant: an answered change is in the journal or will be, even when the cluster is full.
 
 use super::*;
 use crate::evaluate::errno::ENOSPC;
 use std::time::Duration;
 
-/// So long after a refusal it is tried again whether there is room.
+/// How long after a refusal it is tried again whether there is space.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// See the module head.
 #[derive(Debug, Default)]
 pub(super) struct Room {
-    /// There was none, and appends take of the reserve until then.
+    /// The cluster was full, and appends use the reserve until then.
     full_until: Time,
 }
 
-/// Whether an operation may have what is kept for those that make room.
+/// Whether an operation may use the space reserved for those that free space.
 pub(super) const fn is_urgent(operation: &Operation) -> bool {
     operation.flags & op_flag::FULL_OK != 0
 }
@@ -33,20 +33,20 @@ impl Mds {
     pub(super) fn is_full(&self) -> bool {
         self.now < self.room.full_until
     }
-    /// The journal grows.
+    /// Appends to the journal.
     pub(super) fn append(&mut self, mut operation: Operation) {
         operation.flags = if self.is_full() { op_flag::FULL_OK } else { 0 };
         self.queue
             .push_back((operation.clone(), Purpose::Append(operation)));
     }
-    /// There is no room for an append: it was not made.
+    /// An append was refused for lack of space.
     pub(super) fn on_full(&mut self, operation: Operation) {
         self.room.full_until = self.now + AGAIN;
-        // What clients make themselves they would not be refused.
+        // Otherwise clients could create names themselves, without being refused.
         self.delegations.take_back_all(self.now);
         self.append(operation);
     }
-    /// What would make the namespace larger fails while there is no room.
+    /// Requests that make the namespace larger fail while the cluster is full.
     pub(super) fn refuse_without_room(&self, call: &FsCall, outcome: &mut Outcome) {
         let grows = matches!(
             call,

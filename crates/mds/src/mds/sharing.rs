@@ -1,18 +1,19 @@
-//! What clients may keep, and who waits until others have forgotten it (see [`crate::shares`]).
+//! What clients may cache, and which answers wait until other clients have dropped it (see
+//! [`crate::shares`]).
 
 use super::*;
 use crate::shares::Wait;
 use nacre_wire::msg::fs::{FS_LEASE_MS, FsForgot};
 use std::time::Duration;
 
-/// A client that was not heard for so long shows nothing that it keeps any more: its lease, which
-/// it counts from earlier on, and room for clocks that run differently.
+/// A client silent for this long no longer uses its cache: its lease, which it counts from earlier
+/// on, plus a margin for clocks that run at different speeds.
 pub(super) const VOID: Duration = Duration::from_millis(FS_LEASE_MS + FS_LEASE_MS / 5);
 
-/// A change that is not safe yet, or that not all have forgotten.
+/// A change that is not safe yet, or whose old state not all clients have dropped.
 #[derive(Debug)]
 pub(super) struct Fresh {
-    /// Who made it; `None`: several did.
+    /// The client that made it; `None`: several did.
     who: Option<ClientId>,
     batch: u64,
     waits: Vec<Wait>,
@@ -21,9 +22,9 @@ pub(super) struct Fresh {
 /// What must have happened before an answer is given.
 #[derive(Clone, Debug, Default)]
 pub(super) struct After {
-    /// This batch is safe.
+    /// This batch must be safe.
     pub batch: Option<u64>,
-    /// All this is forgotten.
+    /// All of this must be dropped.
     pub waits: Vec<Wait>,
 }
 
@@ -31,7 +32,7 @@ impl After {
     pub const fn is_nothing(&self) -> bool {
         self.batch.is_none() && self.waits.is_empty()
     }
-    /// Whether it has happened: batches below `safe` are safe.
+    /// Whether it has happened; batches below `safe` are safe.
     pub fn is_over(&self, safe: u64, shares: &Shares) -> bool {
         self.batch.is_none_or(|batch| batch < safe)
             && self.waits.iter().all(|wait| shares.is_met(wait))
@@ -45,29 +46,29 @@ pub(super) struct Held {
     pub client: ClientId,
     pub reply: FsReply,
     pub batch: Option<u64>,
-    /// A file that was opened.
+    /// The file that was opened.
     pub file: Option<Ino>,
 }
 
 impl Mds {
-    /// Something came from a client.
+    /// A message from a client has arrived.
     pub fn on_heard(&mut self, now: Time, client: ClientId) {
         if let Some(session) = self.sessions.get_mut(&client) {
             session.heard = session.heard.max(now);
         }
     }
-    /// A client has forgotten what it was told to.
+    /// A client has dropped what it was told to.
     pub fn on_forgot(&mut self, client: ClientId, forgot: FsForgot) {
         self.shares.on_forgot(client, forgot.number);
         self.release = true;
     }
-    /// A client keeps nothing from before.
+    /// A client starts with an empty cache.
     pub(super) fn void_shares(&mut self, client: ClientId) {
         self.shares.void(client);
         self.release = true;
     }
 
-    /// Clients that are silent: others go on without waiting for what they keep.
+    /// Handles silent clients: others continue without waiting for their caches.
     pub(super) fn void_silent(&mut self) {
         let now = self.now;
         let heard = |client: &ClientId| {
@@ -84,7 +85,7 @@ impl Mds {
             .into_iter()
             .for_each(|client| self.void_shares(client));
     }
-    /// When a client will have been silent for too long.
+    /// When the next client will have been silent for too long.
     pub(super) fn void_at(&self) -> Time {
         let heard = |client: ClientId| {
             self.sessions
@@ -98,8 +99,8 @@ impl Mds {
             .unwrap_or(Time::MAX)
     }
 
-    /// What an answer rests on: what another client changed must be safe, and what anyone did, all
-    /// must have forgotten what was before.
+    /// What an answer depends on: another client's change must be safe, and all clients must have
+    /// dropped the old state of any change.
     pub(super) fn rests_on(
         &self,
         client: ClientId,
@@ -114,7 +115,8 @@ impl Mds {
                 inos.extend([*dir, entry.ino()]);
             }
         }
-        // Whether a directory may move depends on where all directories above its new place are.
+        // Whether a directory may move depends on the places of all directories above its new
+        // place.
         let moves = |dir, name| matches!(self.tree.find(dir, name), Found::Entry(entry) if entry.is_directory());
         if let FsCall::Rename {
             dir,
@@ -130,7 +132,7 @@ impl Mds {
         }
         self.rests_on_inos(Some(client), &inos)
     }
-    /// The same, of what rests on these.
+    /// The same for what depends on these inodes.
     pub(super) fn rests_on_inos(&self, client: Option<ClientId>, inos: &BTreeSet<Ino>) -> After {
         let mut after = After::default();
         for fresh in inos.iter().filter_map(|ino| self.fresh.get(ino)) {
@@ -161,11 +163,11 @@ impl Mds {
             Change::Remove { dir, .. } | Change::Begin { dir } | Change::End { dir } => {
                 self.note_fresh_ino(client, batch, *dir, waits);
             }
-            // Sums above are shown as they are: they say nothing of any one name.
+            // Sums above are shown as they are: they reveal nothing about a single name.
             Change::Head { .. } => {}
         }
     }
-    /// The same of one inode.
+    /// The same for one inode.
     pub(super) fn note_fresh_ino(
         &mut self,
         client: Option<ClientId>,
@@ -190,7 +192,7 @@ impl Mds {
         );
     }
 
-    /// Answers that waited, and may be given now.
+    /// Gives the waiting answers that may be given now.
     pub(super) fn release_held(&mut self) {
         if !std::mem::take(&mut self.release) {
             return;
@@ -213,11 +215,11 @@ impl Mds {
         }
     }
 
-    /// What the client may keep of an answer that it is given now, and of which directories it has
-    /// a share from now on.
+    /// What the client may cache of an answer that it is given now, and the directories that it has
+    /// a share of from now on.
     pub(super) fn grant(&mut self, client: ClientId, call: &FsCall, reply: &mut FsReply) {
         if let FsCall::StatLite { .. } = call {
-            // A file may be larger than that says, without its server's knowing.
+            // A file may be larger than that without its server knowing.
             return;
         }
         reply.keep = true;
@@ -236,7 +238,7 @@ impl Mds {
             ],
             _ => [None, None],
         };
-        // A failed look-up says something of its directory, if that is one.
+        // A failed look-up concerns its directory, if that is one.
         let dir = dir.filter(|dir| !failed || self.tree.head(*dir, Frag::WHOLE).is_some());
         for dir in dir.into_iter().chain(shown.into_iter().flatten()) {
             if self.shares.grant(client, dir) {
@@ -245,7 +247,7 @@ impl Mds {
         }
     }
 
-    /// Inodes whose attributes these will change, or whose names.
+    /// Inodes whose attributes or names these changes affect.
     pub(super) fn inos_of(&self, changes: &[Change]) -> Vec<Ino> {
         let mut inos = Vec::new();
         for change in changes {
@@ -268,8 +270,8 @@ impl Mds {
         inos
     }
 
-    /// The directory whose shares keep an inode's attributes. Of what has no name none does:
-    /// everything that goes would be told to all who have such a file open.
+    /// The directory whose shares cover an inode's attributes. None for an inode without a name:
+    /// otherwise every removal would be sent to all clients with such a file open.
     pub(super) fn home(&self, ino: Ino) -> Option<Ino> {
         self.tree
             .place(ino)
@@ -277,9 +279,9 @@ impl Mds {
             .filter(|dir| *dir != Ino::strays(self.config.rank))
     }
 
-    /// An answer says where what it shows is now.
+    /// Adds to an answer the current place of what it shows.
     pub(super) fn note_home(&self, client: ClientId, answer: &mut FsAnswer) {
-        // What another client may be writing changes without being told.
+        // A file that another client may be writing changes without notification.
         let home = |ino| {
             self.home(ino)
                 .filter(|_| self.caps.writer(ino, client).is_none())

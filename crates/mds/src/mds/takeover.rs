@@ -1,11 +1,11 @@
-//! For operators: what the rank's next holder would have to read, whom it would wait for, and what
-//! is asked for. How long a takeover takes, `nacre fs status` estimates (docs/files.md, "How long a
-//! takeover takes").
+//! For operators: what the rank's next holder would have to read, which clients it would wait for,
+//! and the current load. `nacre fs status` estimates the duration of a takeover (docs/files.md,
+//! "How long a takeover takes").
 
 use super::*;
 use nacre_wire::msg::fs::FsFigures;
 
-/// The journal's objects from its beginning on, with their lengths in bytes.
+/// The journal's objects from its beginning, with their lengths in bytes.
 #[derive(Debug, Default)]
 pub(super) struct Lengths(BTreeMap<u64, u64>);
 
@@ -20,7 +20,7 @@ impl Lengths {
 }
 
 impl Mds {
-    /// What the next holder would have to do.
+    /// The work of the next holder.
     #[must_use]
     pub fn figures(&self) -> FsFigures {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);

@@ -1,14 +1,15 @@
-//! Writing directories, so that the journal can be cut off (CEPH-22).
+//! Writes directories, so that the journal can be trimmed (CEPH-22).
 //!
 //! ```text
-//!  a round: all of the journal in memory ─▶ what is dirty, as it is now ─▶ that is safe ─▶ written ─▶ the journal's head
-//!           says where it begins ─▶ objects before that are deleted
+//!  a round: all of the journal in memory ─▶ dirty state is captured ─▶ it is safe ─▶ written ─▶ the journal's head
+//!           has the new beginning ─▶ objects before that are deleted
 //! ```
-//! A round begins when the journal is long, or when it has something for a while. What changes
-//! meanwhile is the next one's: a directory that changes ten times in a round is written once.
+//! A round begins when the journal is long, or has not been empty for a while. Changes made
+//! meanwhile belong to the next round: a directory that changes ten times in a round is written
+//! once.
 //!
-//! Invariants: nothing is written to a directory that is not safe in the journal; the journal's
-//! beginning moves when all that was before it has been written.
+//! Invariants: only what is safe in the journal is written to directories; the journal's beginning
+//! advances when everything before it has been written.
 
 use super::*;
 use crate::dirty::Part;
@@ -17,20 +18,20 @@ use nacre_wire::fs::Backpointer;
 
 /// Operations of a round at a time.
 const AT_ONCE: usize = 8;
-/// Entries in one of them, and about so many bytes.
+/// Entries in one of them, and its approximate size in bytes.
 const ENTRIES_MAX: usize = 1000;
 const BYTES_MAX: usize = 1 << 20;
 /// Journal objects deleted at a time.
 const DELETED_AT_ONCE: u64 = 64;
 
-/// How far a round has come.
+/// The progress of a round.
 #[derive(Debug, Default)]
 pub(super) enum Round {
     #[default]
     None,
-    /// What was read from the journal is put together with the fragments that it is about.
+    /// What was read from the journal is merged with the fragments that it concerns.
     Loading,
-    /// Until all batches below are safe.
+    /// Waits until all lower batches are safe.
     Waiting(u64),
     Writing,
     Head,
@@ -41,17 +42,17 @@ pub(super) enum Round {
 #[derive(Debug, Default)]
 pub(super) struct Writing {
     pub round: Round,
-    /// When the last one ended; and whether that was in this turn.
+    /// When the last round ended; and whether that was in this turn.
     pub ended: Time,
     just_ended: bool,
-    /// What is to be written, and what is being written.
+    /// Operations to submit, and those in flight.
     todo: VecDeque<Operation>,
     under_way: usize,
-    /// What the round has of fragments: it stays in memory until it is written.
+    /// The captured fragments: they stay in memory until they are written.
     pub parts: BTreeMap<(Ino, Frag), Part>,
-    /// Where the journal will begin: an object, and its first batch.
+    /// The journal's new beginning: an object, and its first batch.
     pub begins: (u64, u64),
-    /// All objects before this one are gone.
+    /// All lower objects are deleted.
     pub gone_below: u64,
 }
 
@@ -62,20 +63,20 @@ impl Writing {
 }
 
 impl Mds {
-    /// Whether the journal may not become longer.
+    /// Whether the journal has reached its maximum length.
     pub(super) fn is_journal_long(&self) -> bool {
-        // What could not be read cannot be put together with what the journal says of it.
+        // The journal's changes of a fragment that could not be read cannot be merged.
         self.lost.is_empty()
             && self.journal.object() - self.first >= self.config.limits.journal_objects_max
     }
-    /// Whether there is something that only the journal has.
+    /// Whether the journal has something that directories do not.
     fn has_unwritten(&self) -> bool {
         !self.dirty.is_empty() || !self.overlay.is_empty()
     }
     /// When the next round is due.
     pub(super) fn write_at(&self) -> Time {
         if self.writing.just_ended {
-            // What waited for that goes on.
+            // Requests that waited for that continue.
             return self.now;
         }
         if !self.is_live() || !self.writing.is_idle() || !self.has_unwritten() {
@@ -84,7 +85,7 @@ impl Mds {
         self.writing.ended + self.config.limits.write_after
     }
 
-    /// Goes on with the round, or begins one.
+    /// Continues the round, or begins one.
     pub(super) fn write_directories(&mut self) {
         self.writing.just_ended = false;
         let flush = self.wants_flush();
@@ -92,7 +93,7 @@ impl Mds {
         if self.writing.is_idle() {
             let is_long =
                 self.journal.object() - self.first >= (limits.journal_objects_max / 4).max(1);
-            // One that is long may have nothing but who came and went.
+            // A long journal may contain only sessions.
             if is_long
                 || flush
                 || (self.has_unwritten() && (self.wants_room || self.write_at() <= self.now))
@@ -144,16 +145,16 @@ impl Mds {
             ));
         }
     }
-    /// One of the round's operations is done.
+    /// One of the round's operations is complete.
     pub(super) const fn on_written(&mut self) {
         self.writing.under_way -= 1;
     }
 
-    /// Takes what is dirty as it is now.
+    /// Captures the dirty state.
     fn capture(&mut self) {
         self.wants_room = false;
         self.flushing.taken += 1;
-        // A directory's entry has a copy of what is in it: for when it is not in memory.
+        // A directory's entry has a copy of its head, for when the directory is not in memory.
         for dir in self.dirty.heads() {
             if let Some((parent, frag, name)) = self.tree.copy_head(dir) {
                 self.dirty.part(parent, frag).name(name);
@@ -176,8 +177,8 @@ impl Mds {
         self.writing.round = Round::Waiting(self.journal.end());
     }
 
-    /// What a fragment's object is to have, in pieces of a bounded size; its head comes with the
-    /// last.
+    /// The changes of a fragment's object, in pieces of bounded size; its head is written with the
+    /// last one.
     fn write_part(&mut self, dir: Ino, frag: Frag, part: &Part) {
         let name = fragment_name(dir, frag);
         let (mut set, mut removed, mut bytes) = (Vec::new(), Vec::new(), 0);
@@ -230,14 +231,14 @@ impl Mds {
         self.writing.todo.push_back(operation);
     }
 
-    /// All directories are written: the journal begins later from now on.
+    /// All directories are written: moves the journal's beginning.
     fn write_head(&mut self) {
         self.writing.parts.clear();
         let (first, sequence) = self.writing.begins;
         let safe = self.journal.safe();
         let (mut clients, mut answers) = (Vec::new(), Vec::new());
         for (client, session) in &self.sessions {
-            // Others are in batches behind the beginning.
+            // Others are in batches after the beginning.
             if session.since < safe {
                 clients.push(Known {
                     client: *client,
@@ -265,7 +266,7 @@ impl Mds {
                 });
             }
         }
-        // What an earlier holder named and was not read yet is named again.
+        // What an earlier holder recorded and was not read yet is recorded again.
         let known = self
             .removing
             .all()
@@ -305,7 +306,7 @@ impl Mds {
         self.writing.round = Round::Head;
     }
 
-    /// The journal's head says where it begins: what is before that goes.
+    /// The journal's new head is written: deletes what precedes its beginning.
     pub(super) fn on_head_written(&mut self) {
         let (first, _) = self.writing.begins;
         self.first = first;
@@ -330,7 +331,7 @@ impl Mds {
         self.writing.just_ended = true;
         self.flushing.ended = self.flushing.taken;
         self.room_at = 0;
-        // What waited for a shorter journal.
+        // Requests that waited for a shorter journal.
         self.try_again = true;
     }
 }

@@ -1,20 +1,19 @@
-//! What the parts of an operation that are about locks do to an object (DESIGN §3, Fencing;
-//! CHECKLIST CEPH-09).
+//! How the lock parts of an operation change an object (DESIGN §3, Fencing; CHECKLIST CEPH-09).
 //!
 //! ```text
-//!          Lock, nobody holds it ─────────────▶ held: token = the object's version at the grant
+//!          Lock while free ───────────────────▶ held: token = the object's version at the grant
 //!  free ◀─ Unlock · BreakLock · Delete ───────  │  Lock by the holder: renewed, same token
-//!                                               │  Lock by another: refused, unless every holder in the way is
+//!                                               │  Lock by another: refused, unless every conflicting holder is
 //!                                               ▼     fenced by the map, or silent for longer than its lease
 //!                                            held by the other: a greater token
 //! ```
 //! A lock protects what is written under [`SubOp::AssertLock`]: the guard and the write are one
-//! operation, so whoever has lost the lock cannot write, however late his request comes. Writes to
-//! other objects are protected by the fence: the grant says an epoch, the holder's requests carry
-//! it, and an OSD that knows that epoch refuses those who were fenced before the lock was taken
-//! over.
+//! operation, so a client that has lost the lock cannot write, however late its request arrives.
+//! The fence protects writes to other objects: the grant names an epoch, the holder's requests
+//! carry it, and an OSD that knows that epoch refuses clients that were fenced before the lock was
+//! taken over.
 //!
-//! Invariant: tokens of one lock's grants only grow: they are versions of the object, and these do.
+//! Invariant: the tokens of a lock's grants increase, because they are versions of the object.
 
 use super::{Claiming, Scene, lock_attr};
 use crate::context::Context;
@@ -36,10 +35,10 @@ impl Claiming<'_> {
         }
     }
 
-    /// Takes or renews a lock.
+    /// Grants or renews a lock.
     ///
     /// # Errors
-    /// Another client has it, or there are too many.
+    /// Another client holds it, or a limit is reached.
     pub fn lock(
         &mut self,
         name: &Name,
@@ -58,18 +57,18 @@ impl Claiming<'_> {
         grant(name, shared, holder, self.scene, self.context, self.effects)
     }
 
-    /// Gives a lock back; whether it was held.
+    /// Releases a lock; returns whether it was held.
     pub fn unlock(&mut self, name: &Name, cookie: u64) -> bool {
         let owner = self.lock_owner(cookie);
         self.break_lock(name, &owner)
     }
 
-    /// Takes a lock away; whether this was its holder.
+    /// Takes a lock away; returns whether `owner` was its holder.
     pub fn break_lock(&mut self, name: &Name, owner: &LockOwner) -> bool {
         remove(name, owner, self.context, self.effects).is_some()
     }
 
-    /// Whether this client holds the lock; with others, if `shared_ok`.
+    /// Whether this client holds the lock, exclusively or, if `shared_ok`, shared.
     #[must_use]
     pub fn holds(&self, name: &Name, cookie: u64, shared_ok: bool) -> bool {
         let owner = self.lock_owner(cookie);
@@ -128,8 +127,8 @@ fn grant(
             description: other.description.clone(),
         });
     }
-    // A renewal is the same grant. To go from shared to exclusive is another one: what was guarded
-    // by the shared lock was not by this.
+    // A renewal keeps the grant. Changing from shared to exclusive is a new grant: the new lock did
+    // not guard what the shared one guarded.
     if let Some(before) = before.filter(|_| record.shared == shared) {
         (holder.token, holder.granted) = (before.token, before.granted);
     }
@@ -153,15 +152,15 @@ fn grant(
         value: record.to_bytes().into(),
     });
     context.claims.locks.insert(name.clone(), record);
-    // Our epoch, not the fence's own: it is at least that, and nobody has to remember when each
-    // fence came.
+    // Our epoch, not that of the fence: ours is at least as new, and the epoch of each fence need
+    // not be stored.
     Ok(SubReply::Locked {
         token,
         fence: scene.epoch,
     })
 }
 
-/// Ends one holder's tenure; `None` if he has none.
+/// Removes one holder; `None` if it does not hold the lock.
 fn remove(
     name: &Name,
     owner: &LockOwner,

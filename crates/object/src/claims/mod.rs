@@ -4,9 +4,10 @@
 //!  attribute  w | client u64 BE | instance u64 BE | cookie u64 BE  ─▶ WatchRecord
 //!             l | name of the lock                                 ─▶ LockRecord
 //! ```
-//! Claims are replicated state of the object like its attributes: they survive the primary, follow
-//! recovery and backfill, and go with the object when it is deleted. No clock is in them: when
-//! somebody was last heard only the primary knows, and forgets (`osd/src/pg/watch.rs`).
+//! Claims are replicated state of the object like its attributes: they survive a change of the
+//! primary, follow recovery and backfill, and are deleted with the object. They contain no clock:
+//! the time at which a client was last heard from is known only to the primary, in memory
+//! (`osd/src/pg/watch.rs`).
 
 pub mod lock;
 pub mod watch;
@@ -20,53 +21,54 @@ use nacre_wire::msg::replication::Effect;
 use nacre_wire::msg::watch::{WatchRecord, WatcherId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Watches are stored behind this prefix.
+/// Prefix of the attributes with watches.
 pub const WATCH_ATTR: &[u8] = b"w";
-/// Locks are stored behind this prefix.
+/// Prefix of the attributes with locks.
 pub const LOCK_ATTR: &[u8] = b"l";
 
 /// See the module head.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claims {
-    /// Who watches.
+    /// The watches.
     pub watches: BTreeMap<WatcherId, WatchRecord>,
-    /// Locks that somebody holds, by name.
+    /// Locks that are held, by name.
     pub locks: BTreeMap<Name, LockRecord>,
 }
 
-/// What an operation's claims are judged by, beside the object itself.
+/// What decides about an operation's claims, besides the object itself.
 #[derive(Clone, Debug, Default)]
 pub struct Scene {
-    /// Who asks.
+    /// The requesting client.
     pub client: ClientId,
-    /// In which life.
+    /// Its instance.
     pub instance: Instance,
     /// The version that the object will have if the operation changes it.
     pub token: Version,
-    /// The map's epoch here.
+    /// The epoch of this OSD's map.
     pub epoch: Epoch,
-    /// Holders of locks that a contender may push out: fenced, or silent for longer than this
-    /// lock's lease. The same owner may hold another lock of the object for longer.
+    /// Lock holders that a contender may replace: fenced, or silent for longer than this lock's
+    /// lease. The same owner may hold another lock of the object for longer.
     pub free: BTreeSet<(Name, LockOwner)>,
 }
 
-/// An object whose claims an operation asks about or changes.
+/// An object whose claims an operation reads or changes.
 pub struct Claiming<'a> {
-    /// By which they are judged.
+    /// What decides about the claims.
     pub scene: &'a Scene,
     /// The object.
     pub context: &'a mut Context,
-    /// Of the operation so far.
+    /// The operation's effects so far.
     pub effects: &'a mut Vec<Effect>,
 }
 
 impl Claims {
-    /// What an object's stored attributes say.
+    /// Decodes the claims in an object's stored attributes.
     pub fn of<'a>(attrs: impl Iterator<Item = (&'a Bytes, &'a Bytes)>) -> Self {
         let mut claims = Self::default();
         for (name, value) in attrs {
             if let Some(id) = name.strip_prefix(WATCH_ATTR).and_then(watcher) {
-                // Attributes are under checksums: what cannot be decoded was never written by us.
+                // Attributes are covered by checksums: one that cannot be decoded was not written
+                // by this program.
                 claims.watches.extend(
                     WatchRecord::from_bytes(value)
                         .ok()
@@ -83,7 +85,7 @@ impl Claims {
         claims
     }
 
-    /// As attributes.
+    /// The claims as attributes.
     #[must_use]
     pub fn stored(&self) -> Vec<(Name, Bytes)> {
         let watches = self
@@ -97,13 +99,13 @@ impl Claims {
         watches.chain(locks).collect()
     }
 
-    /// Whether nobody claims anything.
+    /// Whether there are no claims.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.watches.is_empty() && self.locks.is_empty()
     }
 
-    /// Bytes that they take as attributes.
+    /// Bytes that the claims take as attributes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let watch = watch_attr(&WatcherId::default()).as_bytes().len()
@@ -115,7 +117,7 @@ impl Claims {
     }
 }
 
-/// The attribute of a watch.
+/// The attribute's name for a watch.
 #[must_use]
 pub fn watch_attr(id: &WatcherId) -> Name {
     let numbers = [id.client.0, id.instance.0, id.cookie].map(u64::to_be_bytes);
@@ -132,7 +134,7 @@ fn watcher(name: &[u8]) -> Option<WatcherId> {
     })
 }
 
-/// The attribute of a lock.
+/// The attribute's name for a lock.
 #[must_use]
 pub fn lock_attr(name: &Name) -> Name {
     Name::copy(&[LOCK_ATTR, name.as_bytes()].concat())

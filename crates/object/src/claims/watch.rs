@@ -1,5 +1,5 @@
-//! What the parts of an operation that are about watches do to an object. Notifies change nothing:
-//! see `osd/src/pg/watch.rs`.
+//! How the watch parts of an operation change an object. Notifies change nothing: see
+//! `osd/src/pg/watch.rs`.
 
 use super::{Claiming, watch_attr};
 use nacre_wire::Wire;
@@ -19,7 +19,7 @@ impl Claiming<'_> {
     /// Registers a watch, or sets its timeout.
     ///
     /// # Errors
-    /// There are too many.
+    /// The object has too many watches.
     pub fn watch(&mut self, cookie: u64, timeout_ms: u32) -> Result<(), OpFailure> {
         let id = self.watcher(cookie);
         let watches = &mut self.context.claims.watches;
@@ -42,7 +42,7 @@ impl Claiming<'_> {
     /// Ends a watch.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such watch.
     pub fn unwatch(&mut self, cookie: u64) -> Result<(), OpFailure> {
         let id = self.watcher(cookie);
         self.context
@@ -56,7 +56,7 @@ impl Claiming<'_> {
         Ok(())
     }
 
-    /// Who watches.
+    /// The object's watches.
     #[must_use]
     pub fn watchers(&self) -> Vec<Watcher> {
         let watches = self.context.claims.watches.iter();

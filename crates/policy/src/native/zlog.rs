@@ -1,6 +1,6 @@
-//! `zlog` of the library (`library/classes/zlog.lua`) in Rust: same methods, same encodings, same
-//! bytes stored. The tests run both, and `docs/program.md` compares their sizes. Whatever is said
-//! there about methods and state holds here.
+//! `zlog` of the library (`library/classes/zlog.lua`) in Rust: the same methods, encodings and
+//! stored bytes. The tests run both, and `docs/program.md` compares their sizes. The description of
+//! methods and state there applies here too.
 
 use crate::{Context, MethodFlags, NativeClass, Object, Stop, errno};
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Zlog;
 
-/// Entries freed by one call of `trim_to`.
+/// Maximum number of entries freed by one call of `trim_to`.
 const FREE_MAX: u64 = 500;
 
 type Said<T> = Result<T, Stop>;
@@ -18,7 +18,7 @@ const fn fail<T>(errno: i32) -> Said<T> {
     Err(Stop::Errno(errno))
 }
 
-/// What the map's header says.
+/// The content of the map's header.
 struct Log {
     epoch: u64,
     /// Largest position in use.
@@ -27,7 +27,7 @@ struct Log {
     low: u64,
 }
 
-/// A position that is not unwritten.
+/// A position that has been written, filled or trimmed.
 enum Entry {
     Data(Bytes),
     Filled,
@@ -43,7 +43,7 @@ impl Entry {
             _ => fail(errno::EIO),
         }
     }
-    /// The errno of a call that does not want it.
+    /// The errno for a call that expected an unwritten position.
     fn refuse<T>(&self) -> Said<T> {
         fail(match self {
             Self::Data(_) => errno::EEXIST,
@@ -57,7 +57,7 @@ fn key(position: u64) -> Bytes {
     Bytes::from(format!("{position:016}"))
 }
 
-/// Decimal digits, at most 2^53 - 1: what the class in Lua takes.
+/// Decimal digits, at most 2^53 - 1: the range of the class in Lua.
 fn number(text: &[u8]) -> Said<u64> {
     let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     let text = std::str::from_utf8(text).ok().filter(|_| digits);
@@ -132,7 +132,7 @@ impl Log {
     }
 }
 
-/// The log for a caller of an epoch.
+/// Opens the log for a caller with this epoch.
 fn enter(epoch: u64, object: &mut dyn Object) -> Said<Log> {
     let log = Log::load(object)?;
     if epoch < log.epoch {

@@ -2,28 +2,29 @@
 //! starts.
 //!
 //! Every dimension is scaled to 0 to 1 first: "we weight the timestamp and ops/second equally".
-//! Clusters are numbered by their centre's first coordinate, so that with time in front cluster 3
-//! is the third regime.
+//! Clusters are numbered by the first coordinate of their centres, so that with time as the first
+//! coordinate cluster 3 is the third regime.
 
 use std::fmt;
 
-/// Most points of one call.
+/// Maximum number of points per call.
 pub const POINTS_MAX: usize = 8192;
-/// Most clusters of one call.
+/// Maximum number of clusters per call.
 pub const CLUSTERS_MAX: usize = 16;
-/// Most coordinates of a point.
+/// Maximum number of coordinates of a point.
 pub const DIMENSIONS_MAX: usize = 8;
-/// Starts that are tried. A bad start is unlikely, several in a row are much less so.
+/// Number of starts. A bad start is unlikely, several in a row much less likely.
 const STARTS: u64 = 32;
-/// Rounds of one start. Lloyd's rounds never make it worse, so stopping early is safe.
+/// Maximum number of rounds of one start. Lloyd's rounds never worsen the result, so stopping early
+/// is safe.
 const ROUNDS_MAX: u32 = 100;
 
 /// Why points cannot be clustered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// What is wrong with the arguments.
+    /// The arguments are invalid: the reason.
     Argument(String),
-    /// Whoever pays for the work does not.
+    /// The budget does not cover the work.
     Unpaid,
 }
 
@@ -36,12 +37,12 @@ impl fmt::Display for Refused {
     }
 }
 
-/// What K-means found.
+/// The result of K-means.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clusters {
-    /// Number of each point's cluster, from 0.
+    /// Index of each point's cluster, from 0.
     pub assigned: Vec<usize>,
-    /// Centres in the points' own units.
+    /// Centres, in the units of the points.
     pub centres: Vec<Vec<f64>>,
     /// Sum of squared distances to the centres, in the scaled space.
     pub inertia: f64,
@@ -60,8 +61,8 @@ pub struct Regime {
 
 /// Groups points into `k` clusters.
 ///
-/// `spend` is told the work before it is done, in units of about 16 multiplications; it refuses by
-/// returning false.
+/// `spend` is called with the work before it is done, in units of about 16 multiplications; it
+/// refuses by returning false.
 ///
 /// # Errors
 /// No points, fewer points than clusters, too many of either, unequal dimensions, a coordinate that
@@ -107,8 +108,8 @@ pub fn kmeans(
 
 /// The regimes of a workload given as (time, rate) points in order of time.
 ///
-/// A regime starts where the longest unbroken run of its points starts: single points of another
-/// regime do not move its border.
+/// A regime starts where the longest unbroken run of its points starts: isolated points of another
+/// regime do not move its boundary.
 ///
 /// # Errors
 /// As [`kmeans`].
@@ -178,7 +179,7 @@ fn check(points: &[Vec<f64>], k: usize) -> Result<usize, Refused> {
                 point.len()
             ));
         }
-        // Squares of what is larger leave the range of doubles.
+        // Squares of larger values would overflow.
         if let Some(bad) = point.iter().find(|x| !x.is_finite() || x.abs() > 1e150) {
             return refuse(format!("point {} has the coordinate {bad}", at + 1));
         }
@@ -186,7 +187,7 @@ fn check(points: &[Vec<f64>], k: usize) -> Result<usize, Refused> {
     Ok(dimensions)
 }
 
-/// Least value and width of every dimension.
+/// Minimum and width of every dimension.
 type Scale = Vec<(f64, f64)>;
 
 fn scale(points: &[Vec<f64>], dimensions: usize) -> (Vec<Vec<f64>>, Scale) {
@@ -197,7 +198,7 @@ fn scale(points: &[Vec<f64>], dimensions: usize) -> (Vec<Vec<f64>>, Scale) {
                 .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), point| {
                     (low.min(point[d]), high.max(point[d]))
                 });
-            // A dimension in which all are equal tells nothing apart.
+            // A dimension in which all points are equal does not distinguish any.
             (low, if high > low { high - low } else { 1.0 })
         })
         .collect();
@@ -214,8 +215,8 @@ fn scale(points: &[Vec<f64>], dimensions: usize) -> (Vec<Vec<f64>>, Scale) {
     (scaled, scale)
 }
 
-/// k-means++: each next centre is a point, drawn with the square of its distance to the centres so
-/// far.
+/// k-means++: each next centre is a point, drawn with probability proportional to the square of its
+/// distance to the centres so far.
 fn first_centres(points: &[Vec<f64>], k: usize, random: &mut Random) -> Vec<Vec<f64>> {
     let mut centres = vec![points[(random.next() * points.len() as f64) as usize].clone()];
     let mut nearest: Vec<f64> = points
@@ -225,7 +226,7 @@ fn first_centres(points: &[Vec<f64>], k: usize, random: &mut Random) -> Vec<Vec<
     while centres.len() < k {
         let total: f64 = nearest.iter().sum();
         let mut left = random.next() * total;
-        // If all that is left are copies of centres, any will do.
+        // If all remaining points equal centres, any will do.
         let chosen = nearest.iter().position(|d| {
             left -= d;
             left < 0.0
@@ -239,7 +240,8 @@ fn first_centres(points: &[Vec<f64>], k: usize, random: &mut Random) -> Vec<Vec<
     centres
 }
 
-/// Gives every point its nearest centre, the first of equals. Whether anything changed.
+/// Assigns every point to its nearest centre, the first of equals. Returns whether anything
+/// changed.
 fn assign(points: &[Vec<f64>], centres: &[Vec<f64>], assigned: &mut [usize]) -> bool {
     let mut changed = false;
     for (point, at) in points.iter().zip(assigned) {
@@ -275,7 +277,7 @@ fn move_centres(points: &[Vec<f64>], assigned: &[usize], centres: &mut [Vec<f64>
     }
 }
 
-/// Numbers clusters by their centres and takes the scaling back.
+/// Numbers the clusters by their centres and reverses the scaling.
 fn number(inertia: f64, assigned: &[usize], centres: Vec<Vec<f64>>, scale: &Scale) -> Clusters {
     let mut order: Vec<usize> = (0..centres.len()).collect();
     order.sort_by(|a, b| centres[*a][0].total_cmp(&centres[*b][0]).then(a.cmp(b)));

@@ -9,9 +9,9 @@
 //!        │             ········ ····
 //!        └──1──┴──2──┴──3──┴──4──▶ t
 //! ```
-//! Both are plain functions of what they are given, with the same result in every process. Scripts
-//! call them as `nacre.kmeans`, `nacre.regimes` and `nacre.regime`; the work is charged to the
-//! script's budget.
+//! Both are pure functions of their input, with the same result in every process. Scripts call them
+//! as `nacre.kmeans`, `nacre.regimes` and `nacre.regime`; the work is charged to the script's
+//! budget.
 
 mod kmeans;
 mod stream;

@@ -1,11 +1,10 @@
-//! Regimes while they happen (PAR-15): one point at a time, constant memory.
+//! Detects regimes online (PAR-15): one point at a time, constant memory.
 //!
-//! Offline K-means needs the whole run: the border of its third regime moves as points come in.
+//! Offline K-means needs the whole run: the boundary of its third regime moves as points arrive.
 //! This is its sequential form (MacQueen 1967) with the rule of DP-means for opening clusters
 //! (Kulis, Jordan, ICML 2012): a point joins the current regime when it lies within a distance of
 //! its mean, and moves the mean; when `confirm` points in a row lie outside and on one side, a new
-//! regime began at the first of them. Regimes follow each other and never come back, as they do in
-//! a run.
+//! regime began at the first of them. Regimes follow each other and never return.
 //!
 //! ```text
 //!   current ──point near──▶ current (mean moves)
@@ -17,16 +16,16 @@
 //!   current, index + 1, started when the first far point came
 //! ```
 
-/// Bytes of a [`Stream`]'s stored form.
+/// Size of a [`Stream`]'s stored form in bytes.
 pub const STATE_BYTES: usize = 8 * 8;
 
-/// When a regime counts as over.
+/// When a regime counts as ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sensitivity {
-    /// A point is far when it differs from the mean by more than this part of the mean. Default
+    /// A point is far when it differs from the mean by more than this fraction of the mean. Default
     /// 0.2.
     pub distance: f64,
-    /// So many far points in a row begin a new regime. Default 6.
+    /// Number of consecutive far points that begin a new regime. Default 6.
     pub confirm: u32,
 }
 
@@ -39,7 +38,7 @@ impl Default for Sensitivity {
     }
 }
 
-/// What is known about a workload so far.
+/// The state of the detection.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stream {
     /// Number of the current regime, from 1; 0 before the first point.
@@ -48,7 +47,7 @@ pub struct Stream {
     pub start: f64,
     /// Mean rate of its points.
     pub rate: f64,
-    /// Mean rate of the first regime that was over, or of the current one.
+    /// Mean rate of the first completed regime, or of the current one.
     pub first_rate: f64,
     points: f64,
     doubtful: f64,
@@ -57,8 +56,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Takes a point in. Points that are not finite, or come before the last regime's start, say
-    /// nothing.
+    /// Adds a point. Points that are not finite, or lie before the last regime's start, are
+    /// ignored.
     pub fn push(&mut self, time: f64, rate: f64, how: Sensitivity) {
         if !time.is_finite() || !rate.is_finite() || (self.regime > 0 && time < self.start) {
             return;
@@ -77,8 +76,8 @@ impl Stream {
         let away = rate - self.rate;
         if away.abs() <= how.distance.max(0.0) * self.rate.abs() {
             self.doubtful = 0.0;
-            // The mean of all its points: one that followed the last few would drift along with a
-            // slow decline and never call it over.
+            // The mean of all its points: a mean of the last few would follow a slow decline and
+            // never end the regime.
             self.points += 1.0;
             self.rate += away / self.points;
             if self.regime == 1 {
@@ -86,7 +85,7 @@ impl Stream {
             }
             return;
         }
-        // The sign tells the side.
+        // The sign is the side.
         if self.doubtful == 0.0 || self.doubtful.signum() != away.signum() {
             (self.doubtful, self.doubtful_sum, self.doubtful_start) = (0.0, 0.0, time);
         }
@@ -111,7 +110,7 @@ impl Stream {
         bytes
     }
 
-    /// From its stored form. `None`: this is none. Scripts keep it, so it may be anything.
+    /// Decodes the stored form. `None`: invalid. Scripts store it, so it may contain anything.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; STATE_BYTES] = bytes.try_into().ok()?;

@@ -1,17 +1,17 @@
-//! The `bufferlist` of Ceph's classes: bytes of the host, copied into Lua only when a script asks
-//! with `:str()`.
+//! The `bufferlist` of Ceph's classes: bytes owned by the host, copied into Lua only when a script
+//! calls `:str()`.
 
 use super::meter::Meter;
 use bytes::Bytes;
 use mlua::{Lua, MetaMethod, UserData, UserDataMethods, Value};
 use std::sync::Arc;
 
-/// Bytes that count against the call's memory. Cheap to take out of; appending to what was taken
-/// out copies once.
+/// Bytes that count against the call's memory. Taking them out is cheap; appending to what was
+/// taken out copies once.
 #[derive(Debug)]
 pub(super) struct Buffer {
     data: Data,
-    /// What the meter was told.
+    /// The number of bytes reported to the meter.
     counted: usize,
     meter: Arc<Meter>,
 }
@@ -50,7 +50,7 @@ impl Buffer {
         }
     }
 
-    /// Other bytes instead; gives what was there.
+    /// Replaces the bytes; returns the old ones.
     pub(super) fn replace(&mut self, data: Bytes) -> Bytes {
         let before = self.bytes();
         self.meter.external_went(self.counted);
@@ -68,7 +68,7 @@ impl Buffer {
         }
         if let Data::Own(own) = &mut self.data {
             own.extend_from_slice(more);
-            // Capacity is what is held: doubling is paid for by who appends.
+            // The capacity is the memory held: the caller of the append pays for doubling.
             let held = own.capacity();
             if held > self.counted {
                 self.meter.external_grew(held - self.counted);
@@ -149,7 +149,7 @@ impl UserData for Buffer {
 
 fn compare(lua: &Lua, left: &Value, right: &Value) -> mlua::Result<std::cmp::Ordering> {
     let (left, right) = (operand(left)?, operand(right)?);
-    // A string among them was copied.
+    // If one of them was a string, it was copied.
     meter_of(lua).charge(lua, left.len().max(right.len()) as u64 / 1024)?;
     Ok(left.cmp(&right))
 }

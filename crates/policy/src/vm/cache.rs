@@ -8,10 +8,11 @@ use mlua::{Function, Lua};
 use std::collections::BTreeMap;
 
 /// Bytes of compiled chunks that a VM keeps: a text of 64 KiB may take 1.5 MiB, and each collection
-/// looks at all of them.
+/// traverses all of them.
 const BYTES_MAX: usize = 16 << 20;
 
-/// Loaded chunks by fingerprint, and when each was last used. The least recently used one goes.
+/// Loaded chunks by fingerprint, and when each was last used. The least recently used one is
+/// evicted.
 #[derive(Debug)]
 pub(super) struct Cache {
     entries: BTreeMap<u64, Entry>,
@@ -20,7 +21,7 @@ pub(super) struct Cache {
     clock: u64,
     pub hits: u64,
     pub misses: u64,
-    /// A chunk went: it is garbage now.
+    /// A chunk was evicted: it is garbage now.
     pub evicted: bool,
 }
 
@@ -28,7 +29,7 @@ pub(super) struct Cache {
 struct Entry {
     chunk: Chunk,
     function: Function,
-    /// What compiling it took, text included.
+    /// Memory taken by compiling it, including the text.
     bytes: usize,
     used_at: u64,
 }
@@ -46,14 +47,14 @@ impl Cache {
         }
     }
 
-    /// A function for one call. The compiled code is shared; what is the call's own (environment,
-    /// upvalues) is not.
+    /// A function for one call. The compiled code is shared; the environment and upvalues belong to
+    /// the call.
     pub(super) fn load(lua: &Lua, chunk: &Chunk) -> Result<Function, ScriptError> {
         let mut cache = lua.app_data_mut::<Self>().expect("every VM has a cache");
         cache.clock += 1;
         let now = cache.clock;
         let function = match cache.entries.get_mut(&chunk.fingerprint()) {
-            // Two texts may have one fingerprint, by chance or malice: only the text decides.
+            // Two texts may have the same fingerprint, by chance or malice: only the text decides.
             Some(entry) if entry.chunk == *chunk => {
                 entry.used_at = now;
                 let function = entry.function.clone();
@@ -74,7 +75,7 @@ impl Cache {
             .map_err(|error| ScriptError::plain(Kind::Memory, chunk.name(), place::root(&error)))
     }
 
-    /// The one that is put in always has room.
+    /// Inserts an entry; the new entry itself is never evicted.
     fn insert(&mut self, chunk: Chunk, function: Function, bytes: usize) {
         let key = chunk.fingerprint();
         self.remove(key);
@@ -128,7 +129,7 @@ pub(super) fn compile(lua: &Lua, name: &str, text: &[u8]) -> Result<Function, Sc
                 Some((_, line, rest)) => (Some(line), rest.to_owned()),
                 None => (None, message),
             };
-            // A chunk's name is its script's to choose, and may look like a place: line 0, too.
+            // A script chooses its chunk's name, which may look like a place, including line 0.
             let number = line.and_then(|line| (line as usize).checked_sub(1));
             let source = number
                 .and_then(|number| text.split(|byte| *byte == b'\n').nth(number))

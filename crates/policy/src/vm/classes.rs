@@ -5,8 +5,8 @@
 //!      └─▶ native class: under the same guard, without a VM
 //!  objclass.call in Lua:  enter ─▶ push rules ─▶ callee (Lua: same VM, same budget; native: at once) ─▶ leave: pop rules
 //! ```
-//! There are no savepoints: a callee that fails after it wrote ends the whole call, caught or not.
-//! Half of its work must not be kept.
+//! There are no savepoints: a callee that fails after it wrote ends the whole call, even if the
+//! error is caught. A partial execution must not be kept.
 
 use super::buffer::Buffer;
 use super::cache::Cache;
@@ -26,11 +26,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A VM for object classes, over the host's type of object. One call at a time, any number after
-/// each other.
+/// A VM for object classes, generic over the host's type of object. It runs one call at a time.
 pub struct ClassVm<O> {
     engine: Engine,
-    /// Input and output of every call. Nothing of one call can still have them when the next one
+    /// Input and output of every call. No reference from one call survives until the next one
     /// begins.
     input: AnyUserData,
     output: AnyUserData,
@@ -46,7 +45,7 @@ impl<O> fmt::Debug for ClassVm<O> {
 }
 
 impl<O: Object + Send + 'static> ClassVm<O> {
-    /// A VM that keeps up to `cache` compiled chunks, those of installed classes and of scripts
+    /// A VM that keeps up to `cache` compiled chunks: those of installed classes and of scripts
     /// that come with calls together.
     #[must_use]
     pub fn new(cache: usize) -> Self {
@@ -69,8 +68,8 @@ impl<O: Object + Send + 'static> ClassVm<O> {
         }
     }
 
-    /// Runs a method on an object, and gives the object back. If the end is [`CallEnd::Wait`] or
-    /// the status is negative, the host drops what the call did to it.
+    /// Runs a method on an object, and returns the object. If the result is [`CallEnd::Wait`] or
+    /// the status is negative, the host drops the call's changes.
     pub fn call(&mut self, object: O, call: &Call<'_>) -> (O, CallEnd) {
         self.engine.meter.forget_used();
         let (chunk, activation) = match call.target {
@@ -218,12 +217,12 @@ impl<O: Object + Send + 'static> ClassVm<O> {
         (object, CallEnd::Done(finished(facts, result)))
     }
 
-    /// Whether a class compiles and runs from top to bottom, and the methods it registers: what an
-    /// installation checks first. There is no object: a class that uses one outside its methods
-    /// fails.
+    /// Checks that a class compiles and runs from top to bottom, and returns the methods it
+    /// registers: the first check of an installation. There is no object: a class that uses one
+    /// outside its methods fails.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it is not a class.
     pub fn check(
         &mut self,
         chunk: &Chunk,
@@ -250,16 +249,16 @@ impl<O: Object + Send + 'static> ClassVm<O> {
         methods
     }
 
-    /// Ends the running call at its next safepoint once it is set ([`Kind::Clock`]), from any
-    /// thread; a call begins with it cleared. For hosts with a clock: what a program does must not
-    /// depend on one.
+    /// A switch that any thread can set: the running call ends at its next safepoint
+    /// ([`Kind::Clock`]). A call begins with it cleared. For hosts with a clock: the semantics of a
+    /// program must not depend on one.
     #[must_use]
     pub fn stop_switch(&self) -> Arc<AtomicBool> {
         self.engine.meter.stop().clone()
     }
 
-    /// Gives all calls from now on a clock: one that takes longer ends with [`Kind::Clock`]. Once
-    /// for a VM.
+    /// Sets a clock for all further calls: one that takes longer ends with [`Kind::Clock`]. Once
+    /// per VM.
     pub fn set_patience(&self, patience: Arc<dyn super::Patience>) {
         self.engine.meter.set_patience(patience);
     }
@@ -344,7 +343,7 @@ fn missing(class: &str, method: &str) -> ScriptError {
     )
 }
 
-/// Adds `N.enter` and `N.leave`: one class calls another.
+/// Adds `N.enter` and `N.leave`, with which one class calls another.
 fn compose<O: Object + Send + 'static>(
     lua: &Lua,
     meter: &Arc<Meter>,
@@ -377,7 +376,7 @@ fn compose<O: Object + Send + 'static>(
             let wrote = writes > rules.writes;
             slot.rules = Rules { writes, ..rules };
             drop(slot);
-            // With an error it may have got a function of the callee's.
+            // When there is an error, the caller may have received a function of the callee.
             let harmless = matches!(
                 error,
                 Value::Nil | Value::String(_) | Value::Number(_) | Value::Integer(_)
@@ -393,10 +392,10 @@ fn compose<O: Object + Send + 'static>(
     )
 }
 
-/// Longest name of a class or method that is looked for.
+/// Maximum length of a class or method name that is looked up.
 const NAME_MAX: usize = 4096;
 
-/// What the prelude gets: an error; or nothing and the callee's function; or nothing, nothing,
+/// The result for the prelude: an error; or nothing and the callee's function; or nothing, nothing,
 /// status and output of a native callee.
 fn enter<O: Object + Send + 'static>(
     lua: &Lua,
@@ -469,8 +468,8 @@ fn enter<O: Object + Send + 'static>(
             let before = lua.used_memory();
             match Cache::load(lua, &chunk) {
                 Ok(main) => {
-                    // Compiled code is the VM's, not the call's: whether it was there must not
-                    // matter.
+                    // Compiled code belongs to the VM, not to the call: whether it was cached must
+                    // not matter.
                     meter.forgive(lua, lua.used_memory().saturating_sub(before));
                     meter.fit(lua, chunk.counts())?;
                     (Value::Nil, main).into_lua_multi(lua)

@@ -7,13 +7,13 @@ use bytes::Bytes;
 use mlua::{Lua, Value as LuaValue};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Deepest table that goes in or out.
+/// Maximum nesting of a table in either direction.
 const DEPTH_MAX: u32 = 64;
 
-/// Why a value cannot cross, and the kind of error that is.
+/// Why a value cannot cross, and the kind of error.
 pub(super) type Refused = (Kind, String);
 
-/// Whether a number is an integer that is carried exactly.
+/// Converts a number that is an exactly represented integer.
 pub(super) fn exact(number: f64) -> Result<i64, Refused> {
     if number.fract() != 0.0 || !number.is_finite() {
         return Err((Kind::Number, format!("an integer is needed, not {number}")));
@@ -29,7 +29,7 @@ pub(super) fn exact(number: f64) -> Result<i64, Refused> {
     Ok(number as i64)
 }
 
-/// A number, however Luau carries it.
+/// A number, in either of Luau's representations.
 pub(super) const fn number(value: &LuaValue) -> Option<f64> {
     match value {
         LuaValue::Integer(number) => Some(*number as f64),
@@ -63,8 +63,8 @@ pub(super) fn text(value: &LuaValue, what: &str) -> Result<Bytes, Refused> {
     })
 }
 
-/// An argument that is a bufferlist; a string too, where Ceph would refuse it but nothing is
-/// ambiguous.
+/// An argument that is a bufferlist. A string is accepted too: Ceph would refuse it, but it is
+/// unambiguous.
 pub(super) fn data(value: &LuaValue, what: &str) -> Result<Bytes, Refused> {
     match value {
         LuaValue::String(_) | LuaValue::UserData(_) => text(value, what),
@@ -88,7 +88,7 @@ pub(super) fn name_of(value: &LuaValue) -> &'static str {
     }
 }
 
-/// Into Lua.
+/// Converts a value into Lua.
 pub(super) fn to_lua(lua: &Lua, value: &Value, depth: u32) -> Result<LuaValue, Refused> {
     if depth == DEPTH_MAX {
         return Err((Kind::Depth, format!("tables nest deeper than {DEPTH_MAX}")));
@@ -134,14 +134,14 @@ pub(super) fn to_lua(lua: &Lua, value: &Value, depth: u32) -> Result<LuaValue, R
     })
 }
 
-/// What is left of the output's bound, and the tables that were looked at.
+/// The rest of the output limit, and the tables already visited.
 pub(super) struct Room {
     left: usize,
     seen: BTreeSet<usize>,
 }
 
-/// What a table counts for each time that it is there again: it is looked through each time, and
-/// one of a million empty places takes milliseconds.
+/// Charge for each further occurrence of a table: it is traversed each time, and one of a million
+/// empty slots takes milliseconds.
 const AGAIN_COST: usize = 1 << 10;
 
 impl Room {
@@ -160,7 +160,7 @@ impl Room {
     }
 }
 
-/// Out of Lua.
+/// Converts a value out of Lua.
 pub(super) fn from_lua(value: &LuaValue, depth: u32, room: &mut Room) -> Result<Value, Refused> {
     if depth == DEPTH_MAX {
         return Err((
@@ -216,7 +216,7 @@ fn from_table(table: &mlua::Table, depth: u32, room: &mut Room) -> Result<Value,
             }
             LuaValue::Integer(number) => *number as f64,
             LuaValue::Number(number) => *number,
-            // Their order is that of addresses, and differs from run to run.
+            // Their order is that of addresses, and differs between runs.
             other => {
                 return Err((
                     Kind::Runtime,

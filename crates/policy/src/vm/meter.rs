@@ -1,5 +1,5 @@
-//! What a call has used, and whether it must end. Shared by the interrupt, the natives and the
-//! bufferlists.
+//! The resources that a call has used, and whether it must end. Shared by the interrupt, the
+//! natives and the bufferlists.
 //!
 //! ```text
 //!                  start                       floor: after the last collection        now
@@ -7,9 +7,8 @@
 //!                    └── held: bounded by memory ────────────────────────────────────────┘
 //!                                                    └ at memory/4: collect; the sum of these is the churn, bounded
 //! ```
-//! Luau's own collector stands still during a call: it would fall behind on large strings, and what
-//! a script may hold would depend on where it stood when the call began. Instructions never depend
-//! on memory.
+//! Luau's own collector is stopped during a call: it would fall behind on large strings, and the
+//! memory limit would depend on its state when the call began. Instructions never depend on memory.
 
 use super::Trouble;
 use crate::budget::Budget;
@@ -19,13 +18,13 @@ use mlua::Lua;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// Counters of the running call. Atomic only because what Luau keeps must be `Send`; one thread
-/// uses them at a time.
+/// Counters of the running call. Atomic only because Luau requires `Send`; one thread uses them at
+/// a time.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     used: AtomicU64,
     limit: AtomicU64,
-    /// Further instructions per safepoint, while a long string is searched.
+    /// Additional instructions per safepoint, while a long string is searched.
     weight: AtomicU64,
     /// The call must end: every further safepoint raises.
     ending: AtomicU64,
@@ -36,31 +35,31 @@ pub(super) struct Meter {
     churn_max: AtomicUsize,
     operator_bytes: AtomicUsize,
     text_max: AtomicUsize,
-    /// Of the texts that take part, the most operators and the longest constant.
+    /// The maximum number of operators and the longest constant of the texts that take part.
     operators: AtomicUsize,
     stretch: AtomicUsize,
     peak: AtomicUsize,
     /// Bytes of bufferlists, which Luau does not see.
     external: AtomicUsize,
-    /// Set by a host whose clock says that it is enough, on any thread.
+    /// Set by the host, on any thread, when its time limit is reached.
     stop: Arc<AtomicBool>,
-    /// A call runs. Outside of one nothing is charged and the switch is not heeded: what clears up
+    /// A call is running. Outside a call nothing is charged and the switch is ignored: the cleanup
     /// after a call must not fail.
     running: AtomicBool,
-    /// The host's patience, and charges until it is asked again.
+    /// The host's clock, and the number of charges until it is read again.
     patience: OnceLock<Arc<dyn Patience>>,
     asks_in: AtomicU64,
 }
 
-/// How long a host lets a call run, by a clock that this crate does not have. What ends so had no
-/// effects, and is begun again elsewhere or refused.
+/// The time limit of a host for a call, by a clock that this crate does not have. A call stopped by
+/// it has no effects, and is restarted elsewhere or refused.
 pub trait Patience: Send + Sync {
-    /// A piece of work begins, of one call or several. Whoever has the work says so: a VM does not
-    /// know.
+    /// A unit of work begins, of one or several calls. The caller that has the work reports it: a
+    /// VM cannot know.
     fn begin(&self);
-    /// Whether the work in hand has taken longer than the host has. Asked every few steps.
+    /// Whether the current work has exceeded the host's limit. Asked every few steps.
     fn is_over(&self) -> bool;
-    /// The same, for work that may take so many times as long.
+    /// The same, for work whose limit is `times` times as long.
     fn is_over_by(&self, times: u32) -> bool {
         let _ = times;
         self.is_over()
@@ -72,14 +71,14 @@ impl std::fmt::Debug for dyn Patience {
     }
 }
 
-/// Charges between two questions to the host's clock: reading it takes as long as a few steps. A
-/// step counts once more for each [`PACE_BYTES`] that its operators could read, so that the clock
-/// is overrun by some fifty milliseconds, at worst two hundred, and one step at most.
+/// Number of charges between two reads of the host's clock: a read takes as long as a few steps. A
+/// step counts once more for each [`PACE_BYTES`] that its operators could read, so that the limit
+/// is exceeded by about fifty milliseconds, at worst two hundred, plus at most one step.
 const ASK_EVERY: u64 = 32;
-/// Two to seven milliseconds of reading strings as numbers.
+/// Two to seven milliseconds of parsing strings as numbers.
 const PACE_BYTES: usize = 4 << 20;
 
-/// Raised to unwind Lua; what it means is in [`Trouble`].
+/// Raised to unwind Lua; the reason is in [`Trouble`].
 #[derive(Debug)]
 pub(super) struct Ending;
 impl std::fmt::Display for Ending {
@@ -95,7 +94,7 @@ impl Ending {
     }
 }
 
-/// Counters only move within one thread: a plain read and write, without a locked instruction.
+/// Counters change only within one thread: a plain read and write, without a locked instruction.
 fn add(counter: &AtomicU64, by: u64) -> u64 {
     let sum = counter.load(Relaxed).saturating_add(by);
     counter.store(sum, Relaxed);
@@ -103,8 +102,8 @@ fn add(counter: &AtomicU64, by: u64) -> u64 {
 }
 
 impl Meter {
-    /// Before a call. `start` is what the VM holds without garbage: what earlier calls left behind
-    /// is not this call's.
+    /// Before a call. `start` is what the VM holds without garbage: the leftovers of earlier calls
+    /// do not count for this call.
     pub(super) fn begin(&self, lua: &Lua, budget: &Budget, text: Text, start: usize) {
         self.stop.store(false, Relaxed);
         self.running.store(true, Relaxed);
@@ -127,7 +126,7 @@ impl Meter {
         self.limit_memory(lua);
     }
 
-    /// After a call: counts nothing, bounds nothing.
+    /// After a call: counts nothing, limits nothing.
     pub(super) fn end(&self, lua: &Lua) {
         self.running.store(false, Relaxed);
         self.limit.store(u64::MAX, Relaxed);
@@ -137,15 +136,15 @@ impl Meter {
         lua.set_memory_limit(0).expect("Luau has our allocator");
     }
 
-    /// Takes bytes that the VM keeps out of what the call holds.
+    /// Excludes bytes that the VM keeps from the call's memory.
     pub(super) fn forgive(&self, lua: &Lua, bytes: usize) {
         self.start.store(self.start.load(Relaxed) + bytes, Relaxed);
         self.floor.store(self.floor.load(Relaxed) + bytes, Relaxed);
         self.limit_memory(lua);
     }
 
-    /// A further text takes part in the call: it may hold no more than if it had begun with this
-    /// one from now on, or until [`Self::widen`].
+    /// A further text takes part in the call: the memory limit becomes the one that applies with
+    /// this text, until [`Self::widen`].
     pub(super) fn fit(&self, lua: &Lua, text: Text) -> mlua::Result<()> {
         let (operators, stretch) = (self.operators.load(Relaxed), self.stretch.load(Relaxed));
         // A constant may be passed on.
@@ -177,12 +176,12 @@ impl Meter {
         Ok(())
     }
 
-    /// What [`Self::widen`] takes.
+    /// The argument of [`Self::widen`].
     pub(super) fn bounds(&self) -> (usize, usize) {
         (self.memory(), self.operators.load(Relaxed))
     }
 
-    /// A callee is over: its caller may hold again what it might before.
+    /// A callee has ended: its caller has its former limits again.
     pub(super) fn widen(&self, lua: &Lua, (memory, operators): (usize, usize)) {
         self.memory.store(memory, Relaxed);
         self.operators.store(operators, Relaxed);
@@ -202,12 +201,13 @@ impl Meter {
         &self.stop
     }
 
-    /// What the call may hold, in bytes.
+    /// Memory limit of the call, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.memory.load(Relaxed)
     }
 
-    /// What a call that runs nothing here has used is not what the last one used.
+    /// Resets the counters for a call that runs nothing here, so that they are not those of the
+    /// last call.
     pub(super) fn forget_used(&self) {
         self.used.store(0, Relaxed);
     }
@@ -216,7 +216,7 @@ impl Meter {
         self.used.load(Relaxed)
     }
 
-    /// Most bytes held over the start.
+    /// Peak of bytes held above the start.
     pub(super) fn peak(&self, lua: &Lua) -> usize {
         self.peak
             .load(Relaxed)
@@ -224,7 +224,7 @@ impl Meter {
             .saturating_sub(self.start.load(Relaxed))
     }
 
-    /// Whether so little is left of the memory budget that not even an error could be handled.
+    /// Whether so little of the memory budget is left that even an error could not be handled.
     pub(super) fn is_full(&self, lua: &Lua) -> bool {
         self.heap(lua).saturating_sub(self.start.load(Relaxed)) + (64 << 10)
             > self.memory.load(Relaxed)
@@ -251,7 +251,7 @@ impl Meter {
         self.watch(lua, heap)
     }
 
-    /// Takes instructions.
+    /// Charges instructions.
     pub(super) fn charge(&self, lua: &Lua, units: u64) -> mlua::Result<()> {
         self.charge_at(lua, units, 1)
     }
@@ -292,20 +292,20 @@ impl Meter {
         left == 0 && patience.is_over()
     }
 
-    /// The clock that calls run under, for good.
+    /// Sets the clock for all calls, permanently.
     pub(super) fn set_patience(&self, patience: Arc<dyn Patience>) {
         assert!(self.patience.set(patience).is_ok(), "a VM has one clock");
     }
 
-    /// Whether so many units more end the call: a native that would do the work in one step need
-    /// not begin.
+    /// Whether this many further units end the call: a native that would do the work in one step
+    /// need not begin.
     pub(super) fn is_beyond(&self, units: u64) -> bool {
         self.running.load(Relaxed)
             && self.used.load(Relaxed).saturating_add(units) > self.limit.load(Relaxed)
     }
 
-    /// Collects garbage when a quarter of the budget was allocated since the last time, and ends
-    /// the call if that does not help.
+    /// Collects garbage when a quarter of the budget has been allocated since the last collection,
+    /// and ends the call if that does not free enough.
     pub(super) fn watch_memory(&self, lua: &Lua) -> mlua::Result<()> {
         self.watch(lua, self.heap(lua))
     }
@@ -327,7 +327,7 @@ impl Meter {
         self.churn.store(churn, Relaxed);
         let collected = lua.gc_collect();
         lua.gc_stop();
-        // It took as long as there is much to look at: the next step asks.
+        // A collection takes time proportional to the live memory: the next step reads the clock.
         self.asks_in.store(1, Relaxed);
         collected?;
         let live = self.heap(lua);
@@ -351,7 +351,7 @@ impl Meter {
             .store(self.external.load(Relaxed).saturating_add(by), Relaxed);
     }
 
-    /// A bufferlist went.
+    /// A bufferlist was dropped.
     pub(super) fn external_went(&self, by: usize) {
         self.external
             .store(self.external.load(Relaxed).saturating_sub(by), Relaxed);
@@ -366,14 +366,14 @@ impl Meter {
         )
     }
 
-    /// The call is over, whatever it held: unwinding, and telling where it was, take a little
+    /// The call is over, whatever it held: unwinding, and reporting where it was, need a little
     /// memory themselves.
     pub(super) fn make_room(&self, lua: &Lua) {
         lua.set_memory_limit(lua.used_memory() + (256 << 10))
             .expect("Luau has our allocator");
     }
 
-    /// Ends the call: the first reason stays.
+    /// Ends the call: the first reason is kept.
     pub(super) fn kill<T>(&self, lua: &Lua, kind: Kind, message: String) -> mlua::Result<T> {
         if self.ending.swap(1, Relaxed) == 0 {
             self.make_room(lua);

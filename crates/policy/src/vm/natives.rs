@@ -1,4 +1,4 @@
-//! What the prelude needs from us in every VM: meter, errors, random numbers, log, exact integers.
+//! Natives that the prelude needs in every VM: meter, errors, random numbers, log, exact integers.
 
 use super::meter::Meter;
 use super::{Trouble, cache, convert, errno_message, place};
@@ -72,7 +72,7 @@ pub(super) fn table(lua: &Lua, meter: &Arc<Meter>) -> mlua::Result<Table> {
                 .app_data_mut::<Trouble>()
                 .expect("set at the start of every call");
             trouble.random = trouble.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            // The upper 53 bits: [0, 1), every value a double has exactly.
+            // The upper 53 bits: [0, 1), every value exactly representable as a double.
             Ok((mix(trouble.random) >> 11) as f64 / (1_u64 << 53) as f64)
         })?,
     )?;
@@ -138,7 +138,7 @@ const fn mix(state: u64) -> u64 {
     b ^ (b >> 31)
 }
 
-/// What a script may see of a thing of ours.
+/// The text of one of our values that a script may see.
 fn text_of(value: &Value) -> String {
     match value {
         Value::Error(error) => place::root(error),
@@ -146,14 +146,14 @@ fn text_of(value: &Value) -> String {
     }
 }
 
-/// Remembers which kind a message of ours is, in case nobody catches it.
+/// Stores the kind of one of our messages, in case it is not caught.
 pub(super) fn hint(lua: &Lua, kind: Kind, message: &str) {
     lua.app_data_mut::<Trouble>()
         .expect("set at the start of every call")
         .hint = Some((kind, message.to_owned()));
 }
 
-/// The outermost error, with the stack still standing.
+/// The outermost error, while its stack still exists.
 fn failed(lua: &Lua, number: Option<f64>, text: Option<String>) {
     let (mut script, mut line, stack) = place::here(lua);
     let raised = place::is_raised(lua);
@@ -212,7 +212,7 @@ fn log(lua: &Lua, meter: &Meter, level: f64, text: &mlua::LuaString) -> mlua::Re
     ().into_values(lua)
 }
 
-/// Takes a line, or ends the call that says too much.
+/// Appends a log line, or ends a call that exceeds the log limit.
 pub(super) fn log_line(
     lua: &Lua,
     meter: &Meter,
@@ -237,7 +237,7 @@ pub(super) fn log_line(
 
 // ─── nacre.u64 ──────────────────────────────────────────────────────────────────────────
 
-/// An unsigned 64-bit integer as a script carries it: 8 bytes, big-endian, so that `<` and `==` of
+/// An unsigned 64-bit integer as a script stores it: 8 bytes, big-endian, so that `<` and `==` on
 /// strings order them.
 fn u64_of(value: &Value) -> Result<u64, convert::Refused> {
     match value {
@@ -265,7 +265,7 @@ fn exact_function<R: IntoLua + 'static>(
     f: impl Fn(&Lua, &Value, &Value) -> Result<R, convert::Refused> + Send + 'static,
 ) -> mlua::Result<mlua::Function> {
     lua.create_function(move |lua, (a, b): (Value, Value)| {
-        // A text is copied before it is looked at.
+        // A text is copied before it is parsed.
         let length = a.as_string().map_or(0, |text| text.as_bytes().len() as u64);
         if length > 1024 {
             super::buffer::meter_of(lua).charge(lua, length / 1024)?;

@@ -1,9 +1,9 @@
 //! The natives behind `objclass` and `nacre`: Ceph's cls_lua interface, and ours on top of it
 //! (MAL-20, MAL-21).
 //!
-//! Every native charges [`API_COST`] and a unit per KiB moved, asks the object under the rules of
-//! the running method ([`Guard`]), and answers with its results, or nothing and an error. The
-//! object lies in [`Slot`] for the duration of a call.
+//! Every native charges [`API_COST`] and one unit per KiB moved, calls the object under the rules
+//! of the running method ([`Guard`]), and returns its results, or nothing and an error. The object
+//! is stored in [`Slot`] for the duration of a call.
 
 use super::Trouble;
 use super::buffer::Buffer;
@@ -17,17 +17,17 @@ use bytes::Bytes;
 use mlua::{FromLuaMulti, IntoLua, IntoLuaMulti, Lua, Table, Value};
 use std::sync::Arc;
 
-/// Who called a class.
+/// The caller of a class.
 pub(super) struct Caller {
-    /// Its rules, and the count of writes as it called.
+    /// Its rules, and the count of writes at the time of the call.
     pub rules: Rules,
-    /// Whom it called.
+    /// The class that it called.
     pub callee: String,
-    /// What it might hold, in bytes, and the operators it counted with.
+    /// Its memory limit in bytes, and the number of operators counted for it.
     pub bounds: (usize, usize),
 }
 
-/// What the running call is about.
+/// The object, rules and callers of the running call.
 pub(super) struct Slot<O> {
     /// Moved in for a call. `None` while a class is only checked.
     pub object: Option<O>,
@@ -52,7 +52,7 @@ impl<O> Default for Slot<O> {
     }
 }
 
-/// Why a native gives no result.
+/// Why a native returns no result.
 pub(super) enum Fault {
     Stop(Stop),
     Refused(Refused),
@@ -68,16 +68,16 @@ impl From<Refused> for Fault {
     }
 }
 
-/// What a native works with.
+/// The environment of a native.
 pub(super) struct Cx<'a> {
     pub object: Guard<'a>,
     pub request: &'a Request,
     pub meter: &'a Arc<Meter>,
-    /// Instructions for what was moved so far.
+    /// Instructions for the bytes moved so far.
     moved: u64,
 }
 
-/// Bytes whose checksum costs an instruction.
+/// Bytes whose checksum costs one instruction.
 const CHECKSUM_EACH: u64 = 512;
 
 impl Cx<'_> {
@@ -96,14 +96,14 @@ impl Cx<'_> {
     }
 }
 
-/// A name or key: copied, and looked for by comparing.
+/// A name or key: copied, and looked up by comparing.
 fn key_text(moved: &mut u64, value: &Value, what: &str) -> Result<Bytes, Fault> {
     let bytes = text(value, what)?;
     *moved += bytes.len() as u64 / 1024;
     Ok(bytes)
 }
 
-/// Whether Ceph has a function too: a portable class may use no other.
+/// Whether Ceph has the function too: a portable class may use no others.
 #[derive(Clone, Copy, PartialEq)]
 enum In {
     Ceph,
@@ -170,13 +170,13 @@ struct Api<'a, O> {
     lua: &'a Lua,
     meter: &'a Arc<Meter>,
     table: &'a Table,
-    /// How many results each function has.
+    /// Number of results of each function.
     results: &'a Table,
     object: std::marker::PhantomData<O>,
 }
 
-/// What a native gives to Lua: nothing, one value, or two with the place of the error between them.
-/// None of it goes through a list of values: it is pushed onto Luau's stack as it is.
+/// The result of a native in Lua: nothing, one value, or two with the error's position between
+/// them. It is pushed directly onto Luau's stack, not through a list of values.
 trait Results: Sized {
     const COUNT: u8;
     type Out: IntoLuaMulti;
@@ -239,7 +239,7 @@ impl<O: Object + Send + 'static> Api<'_, O> {
                         meter: &meter,
                         moved: 0,
                     };
-                    // The panic's place in Luau would need the slot, which is ours now.
+                    // Luau would store the panic in the slot, which is borrowed now.
                     let result =
                         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| f(&mut cx, args)));
                     (result, cx.moved)
@@ -265,7 +265,7 @@ impl<O: Object + Send + 'static> Api<'_, O> {
             if R::COUNT > 0 {
                 meter.watch_memory(lua)?;
             }
-            // Straight to Luau's stack: either the results, or nothing and why.
+            // Directly onto Luau's stack: either the results, or nothing and the error.
             let result = match result {
                 Ok(results) => Ok(results),
                 Err(fault) => Err(error_value(lua, fault)?),
@@ -277,11 +277,11 @@ impl<O: Object + Send + 'static> Api<'_, O> {
     }
 }
 
-/// What the prelude raises.
+/// The error value that the prelude raises.
 pub(super) fn error_value(lua: &Lua, fault: Fault) -> mlua::Result<Value> {
     match fault {
         Fault::Stop(Stop::Errno(number)) => Ok(Value::Number(-f64::from(number))),
-        // The host has not got the data: the prelude ends the call.
+        // The host does not have the data: the prelude ends the call.
         Fault::Stop(Stop::Wait) => {
             lua.app_data_mut::<Trouble>()
                 .expect("set at the start of every call")
@@ -345,7 +345,7 @@ fn data_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<
         "checksum",
         |cx, (offset, length): (Value, Value)| {
             let (offset, length) = (optional(&offset, "offset")?, optional(&length, "length")?);
-            // Charged before it is done: one step over a large object takes longer than a whole
+            // Charged before it is executed: one step over a large object takes longer than a whole
             // call may.
             let rest = cx
                 .object
@@ -442,8 +442,8 @@ fn map_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<(
                 cx.data(&value, "value")?,
             );
             cx.moved += PAIR_COST;
-            // One string may be the value of each key: what is copied here nothing else has counted
-            // yet.
+            // The same string may be the value of every key: the copies made here have not been
+            // counted elsewhere.
             bytes += key.len() + value.len();
             if bytes > cx.meter.memory() || cx.meter.is_beyond(cx.moved) {
                 let why = "what is set in one call is more than a call may hold; set it in several"
@@ -452,7 +452,7 @@ fn map_functions<O: Object + Send + 'static>(api: &Api<'_, O>) -> mlua::Result<(
             }
             list.push((key, value));
         }
-        // By key: not by the table's order.
+        // Ordered by key, not by the table's order.
         list.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         Ok(cx.object.map_set_vals(list)?)
     })?;
@@ -526,7 +526,7 @@ fn optional(value: &Value, what: &str) -> Result<u64, Fault> {
     }
 }
 
-/// A count on its way into Lua.
+/// A count, converted for Lua.
 fn whole(number: u64) -> Result<f64, Fault> {
     Ok(super::convert::exact(number as f64).map(|_| number as f64)?)
 }
@@ -541,7 +541,7 @@ fn buffers(cx: &mut Cx<'_>, pairs: Vec<(Bytes, Bytes)>) -> Pairs {
     )
 }
 
-/// Becomes a table from keys to bufferlists.
+/// Converted to a table from keys to bufferlists.
 struct Pairs(Vec<(Bytes, Buffer)>);
 impl mlua::IntoLua for Pairs {
     fn into_lua(self, lua: &Lua) -> mlua::Result<Value> {
@@ -553,7 +553,7 @@ impl mlua::IntoLua for Pairs {
     }
 }
 
-/// Becomes a table from keys to `true`, as in Ceph.
+/// Converted to a table from keys to `true`, as in Ceph.
 struct Keys(Vec<Bytes>);
 impl mlua::IntoLua for Keys {
     fn into_lua(self, lua: &Lua) -> mlua::Result<Value> {

@@ -1,4 +1,4 @@
-//! Where a script is: lines and stacks out of Luau's texts.
+//! The place of a script: lines and stacks parsed from Luau's texts.
 
 use crate::Kind;
 use crate::budget::{MESSAGE_MAX, STACK_MAX};
@@ -6,11 +6,10 @@ use mlua::Lua;
 
 /// Name of the prelude's chunk: its frames are ours, not the script's.
 pub(super) const PRELUDE: &str = "[nacre]";
-/// How the names of other chunks of ours begin: drivers of policies. No program may have such a
-/// name.
+/// Prefix of the names of our other chunks: drivers of policies. No program may have such a name.
 const OURS: &str = "[nacre";
 
-/// Script, line and stack of what runs now, without our own frames.
+/// Script, line and stack of the running code, without our own frames.
 pub(super) fn here(lua: &Lua) -> (String, Option<u32>, Vec<String>) {
     let text = lua
         .traceback(None, 0)
@@ -37,8 +36,8 @@ pub(super) fn here(lua: &Lua) -> (String, Option<u32>, Vec<String>) {
     (script, line, frames)
 }
 
-/// Whether the script called `error` or `assert` to end itself. Asked while the handler of its
-/// error runs: what called that is what failed.
+/// Whether the script called `error` or `assert` to end itself. Called while the error handler
+/// runs, so the caller is the code that failed.
 pub(super) fn is_raised(lua: &Lua) -> bool {
     let text = lua
         .traceback(None, 0)
@@ -51,7 +50,7 @@ pub(super) fn is_raised(lua: &Lua) -> bool {
         .map(str::trim);
     match frames.next() {
         Some("[C]: in function 'assert'") => true,
-        // Functions of the prelude call `error` too, for what befell them.
+        // Functions of the prelude also call `error`, for errors that the runtime detected.
         Some("[C]: in function 'error'") => frames
             .next()
             .is_some_and(|frame| frame.ends_with("in function 'raise_value'")),
@@ -61,7 +60,7 @@ pub(super) fn is_raised(lua: &Lua) -> bool {
 
 /// Splits `zlog:17: what` or `zlog:17 in function f` into script, line and rest.
 pub(super) fn position(text: &str) -> Option<(String, u32, &str)> {
-    // A name may have colons: the first that is followed by digits and an end counts.
+    // A name may contain colons: the first one followed by digits and an end counts.
     text.match_indices(':').find_map(|(at, _)| {
         let rest = &text[at + 1..];
         let digits = rest
@@ -79,7 +78,7 @@ pub(super) fn position(text: &str) -> Option<(String, u32, &str)> {
     })
 }
 
-/// At most [`MESSAGE_MAX`] bytes, cut at a character.
+/// At most [`MESSAGE_MAX`] bytes, cut at a character boundary.
 pub(super) fn shorten(text: &str) -> String {
     if text.len() <= MESSAGE_MAX {
         return text.to_owned();
@@ -106,7 +105,7 @@ pub(super) fn root(error: &mlua::Error) -> String {
     }
 }
 
-/// Kind of an uncaught error, by its text.
+/// Kind of an uncaught error, from its text.
 pub(super) fn kind_of(message: &str) -> Kind {
     if message.contains("stack overflow") {
         Kind::Depth
@@ -115,7 +114,8 @@ pub(super) fn kind_of(message: &str) -> Kind {
     }
 }
 
-/// What plain Lua 5.3 has and Luau has not, if the line that failed to compile looks like it.
+/// A feature of plain Lua 5.3 that Luau lacks, if the line that failed to compile looks like it
+/// uses one.
 pub(super) fn hint(source_line: &str) -> Option<&'static str> {
     let code = source_line.split("--").next().unwrap_or("");
     if code.contains("goto ") || code.trim_start().starts_with("::") {

@@ -11,35 +11,35 @@ use std::sync::atomic::AtomicBool;
 pub struct Run<'a> {
     /// The script. It is run from top to bottom in a fresh environment.
     pub chunk: &'a Chunk,
-    /// Global function to call then. `None`: the chunk itself gets the arguments (`...`), and its
-    /// results count.
+    /// Global function to call afterwards. `None`: the chunk itself receives the arguments (`...`),
+    /// and its results count.
     pub entry: Option<&'a str>,
-    /// Set before it runs. Tables are the script's own copies.
+    /// Set before it runs. Tables are copied for the script.
     pub globals: &'a [(&'a str, Value)],
     /// Arguments.
     pub args: &'a [Value],
-    /// Of `math.random`.
+    /// Seed of `math.random`.
     pub seed: u64,
-    /// Bounds.
+    /// Limits.
     pub budget: &'a Budget,
 }
 
-/// What a run gave back.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ran {
     /// Results, or why there are none.
     pub result: Result<Vec<Value>, ScriptError>,
-    /// The line that [`Run::entry`] begins at, if there was such a function when the run ended.
+    /// The line at which [`Run::entry`] begins, if the function existed when the run ended.
     pub entry_line: Option<u32>,
     /// Lines of `print`.
     pub log: Vec<(Severity, String)>,
     /// Instructions used.
     pub instructions: u64,
-    /// Most bytes held at once: a measure, not a result.
+    /// Peak of bytes held: a measurement, not a result.
     pub memory_peak: usize,
 }
 
-/// A VM for policies. Runs one script at a time, any number after each other.
+/// A VM for policies. It runs one script at a time.
 #[derive(Debug)]
 pub struct Vm {
     engine: Engine,
@@ -59,10 +59,10 @@ impl Vm {
         self.run_with(None, run)
     }
 
-    /// Runs a script under a driver: Luau of ours that gets the script as a function, then
-    /// [`Run::args`], and calls it when and how it likes. Both see the same fresh environment; the
-    /// driver's results count, [`Run::entry`] does not. A driver's chunk is called `[nacre.NAME]`:
-    /// its frames are left out of positions, so that errors are at the script's lines.
+    /// Runs a script under a driver: Luau code of ours that receives the script as a function, then
+    /// [`Run::args`], and calls it as needed. Both see the same fresh environment; the driver's
+    /// results count, [`Run::entry`] is ignored. A driver's chunk is called `[nacre.NAME]`: its
+    /// frames are left out of positions, so that errors refer to the script's lines.
     pub fn drive(&mut self, driver: &Chunk, run: &Run<'_>) -> Ran {
         self.run_with(Some(driver), run)
     }
@@ -108,7 +108,7 @@ impl Vm {
         let refused = |(kind, message)| ScriptError::plain(kind, run.chunk.name(), message);
         self.engine.reset();
         let lua = self.engine.lua.clone();
-        // They count against the call's memory, as what it makes of them does.
+        // They count against the call's memory, as does what the call derives from them.
         let globals = lua
             .create_table()
             .map_err(|error| refused((Kind::Memory, error.to_string())))?;
@@ -144,23 +144,23 @@ impl Vm {
             .map_err(refused)
     }
 
-    /// Whether a script compiles: what an installation checks first.
+    /// Checks whether a script compiles: the first check of an installation.
     ///
     /// # Errors
-    /// Where it does not.
+    /// The place of the error.
     pub fn check(&mut self, chunk: &Chunk) -> Result<(), ScriptError> {
         self.engine.load(chunk).map(drop)
     }
 
-    /// Set it from another thread, and the run in hand ends with [`Kind::Clock`]. A run begins with
-    /// it cleared.
+    /// A switch that another thread can set: the current run ends with [`Kind::Clock`]. A run
+    /// begins with it cleared.
     #[must_use]
     pub fn stop_switch(&self) -> Arc<AtomicBool> {
         self.engine.meter.stop().clone()
     }
 
-    /// Gives all runs from now on a clock: one that takes longer ends with [`Kind::Clock`]. Once
-    /// for a VM.
+    /// Sets a clock for all further runs: one that takes longer ends with [`Kind::Clock`]. Once per
+    /// VM.
     pub fn set_patience(&self, patience: Arc<dyn super::Patience>) {
         self.engine.meter.set_patience(patience);
     }

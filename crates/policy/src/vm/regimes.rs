@@ -1,7 +1,7 @@
-//! `nacre.kmeans`, `nacre.regimes`, `nacre.regime`: K-means for scripts, paid from their budget
+//! `nacre.kmeans`, `nacre.regimes`, `nacre.regime`: K-means for scripts, charged to their budget
 //! (UNI-06).
 //!
-//! Each gives an error first; the prelude raises it at the line of the call.
+//! Each returns an error first; the prelude raises it at the line of the call.
 
 use super::meter::{Ending, Meter};
 use super::{convert, place};
@@ -99,7 +99,7 @@ fn raised(lua: &Lua, (kind, message): convert::Refused) -> mlua::Result<MultiVal
 fn refused(lua: &Lua, why: &Refused) -> mlua::Result<MultiValue> {
     match why {
         Refused::Argument(why) => raised(lua, (Kind::Runtime, format!("nacre.kmeans: {why}"))),
-        // The meter has ended the call already, and knows why.
+        // The meter has already ended the call and stored the reason.
         Refused::Unpaid => Ending::raise(),
     }
 }

@@ -1,4 +1,4 @@
-//! `checksum`: what it asks the store for (MAL-27).
+//! `checksum`: its calls of the store (MAL-27).
 
 use super::*;
 

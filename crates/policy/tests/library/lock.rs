@@ -1,4 +1,4 @@
-//! `lock`: who holds what, and for how long.
+//! `lock`: the holders, and for how long.
 
 use super::*;
 

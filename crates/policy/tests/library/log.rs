@@ -1,4 +1,4 @@
-//! `log`: what its entries are called.
+//! `log`: the names of its entries.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! `zlog` in Lua and in Rust: what both ask the store for.
+//! `zlog` in Lua and in Rust: the calls of both to the store.
 
 use super::*;
 

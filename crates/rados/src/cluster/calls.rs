@@ -1,4 +1,4 @@
-//! Calls of methods: installed classes, whose sources travel with them, and Ceph's own.
+//! Calls of methods: installed classes, whose sources are sent with the calls, and Ceph's own.
 
 use super::{Ceph, Event, Running};
 use crate::compound::{Found, Out};
@@ -16,12 +16,12 @@ impl Running {
             .as_ref()
             .and_then(|installed| installed.get(&index))
     }
-    /// Whether output of a call is asked for also if it writes: what a portable class promises
-    /// leaves nothing to return then.
+    /// Whether the output of a call is requested even if it writes: the rules for portable classes
+    /// leave nothing to return then.
     pub(super) fn returning(&self) -> bool {
         self.installed(0).is_none()
     }
-    /// Answers say which activation ran.
+    /// Adds to the answers which activation ran.
     pub(super) fn tell_activations(&self, done: &mut Done) {
         for (index, call) in self.installed.iter().flatten() {
             if let Some(SubReply::Called { activation, .. }) = done.results.get_mut(*index) {
@@ -32,8 +32,8 @@ impl Running {
 }
 
 impl Ceph {
-    /// Whether an operation may go on: its calls, if it has any, are put together. Otherwise it
-    /// waits for what is installed, and those after it on its object wait for it.
+    /// Whether an operation may continue: its calls, if it has any, are ready to send. Otherwise it
+    /// waits for the list of installed classes, and later operations on its object wait for it.
     pub(super) fn calls_are_known(&mut self, id: u64) -> Result<bool, Failure> {
         let Running {
             operation,
@@ -60,7 +60,7 @@ impl Ceph {
         Ok(false)
     }
 
-    /// Installed classes among an operation's calls become scripts that travel with it.
+    /// Replaces an operation's calls of installed classes with scripts that are sent along.
     fn install(&mut self, id: u64, active: &Active) -> Result<(), Failure> {
         let running = self.running.get_mut(&id).expect("it is being started");
         running.installed = Some(
@@ -71,8 +71,8 @@ impl Ceph {
         Ok(())
     }
 
-    /// What is installed was read, or cannot be: those who waited go on with that, however old it
-    /// has become meanwhile.
+    /// The installed classes were read, or cannot be: waiting operations continue with that,
+    /// however old it has become meanwhile.
     pub(super) fn classes_read(&mut self, read: &Result<Arc<Active>, Failure>) {
         for id in self.classes.read(read.as_ref().ok().cloned()) {
             if !self.running.contains_key(&id) {
@@ -82,7 +82,7 @@ impl Ceph {
                 Ok(active) if active.suffices(&self.running[&id].operation) => {
                     self.install(id, active)
                 }
-                // It came to wait when the reading was under way: the next one has what it calls.
+                // It began to wait during the reading: the next one includes its classes.
                 Ok(_) => Ok(()),
                 Err(failed) => Err(failed.clone()),
             };
@@ -93,7 +93,7 @@ impl Ceph {
         }
     }
 
-    /// Those who have waited too long for what is installed wait no longer.
+    /// Ends the waits for installed classes that have taken too long.
     pub(super) fn classes_overdue(&mut self) {
         for id in self.classes.overdue() {
             let why = "what classes are installed could not be read in time; nothing was called"
@@ -108,7 +108,7 @@ impl Ceph {
         }
     }
 
-    /// A call that was all of its operation has ended.
+    /// A call that was its whole operation has ended.
     pub(super) fn called(
         &mut self,
         id: u64,
@@ -118,8 +118,8 @@ impl Ceph {
         returning: bool,
     ) -> Option<Result<Done, Failure>> {
         if -result == error::EOVERFLOW && returning {
-            // A call that writes has more output than the cluster keeps for resends. Without asking
-            // for it, there is none at all.
+            // A writing call has more output than the cluster keeps for resends. If output is not
+            // requested, there is none at all.
             let Operation { ops, payload, .. } = &self.running[&id].operation;
             return match way(ops, payload, false) {
                 Ok(Way::Call(class, method, input)) => self
@@ -154,7 +154,7 @@ impl Ceph {
     }
 }
 
-/// Why a call failed; `output` is `None` where librados gives none, in an operation of several
+/// Why a call failed; `output` is `None` where librados returns none, in an operation of several
 /// parts.
 pub fn method_failed(
     running: &Running,

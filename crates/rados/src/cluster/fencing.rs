@@ -1,4 +1,4 @@
-//! Fences of other clients, and operations that rest on those of others.
+//! Fences of other clients, and operations that depend on others' fences.
 
 use super::{Ceph, Event};
 use crate::instances::{self, Record};
@@ -8,14 +8,14 @@ use nacre_types::{ClientId, Epoch, Instance, Version};
 use nacre_wire::Payload;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Which maps this client has, as far as it was told.
+/// The maps that this client has, as far as it knows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Maps {
     /// It has this one, or a newer one.
     known: u64,
-    /// What is begun rests on this one.
+    /// New operations depend on this one.
     wanted: u64,
-    /// A newer one is waited for.
+    /// It waits for a newer one.
     asking: bool,
 }
 
@@ -24,15 +24,15 @@ pub(super) struct Identity {
     client: ClientId,
     record: Record,
 }
-/// A client of a command has one.
+/// A client of a command has a single instance.
 const INSTANCE: Instance = Instance(1);
 
 impl Ceph {
-    /// Who this client is; its address is known from now on.
+    /// This client's identity; its address is registered from now on.
     pub(super) fn identify(&mut self) -> Option<(ClientId, Instance)> {
         if self.identity.is_none() {
             let address = self.rados.addresses().ok()?;
-            // An address is one client's only, with the time that it came at.
+            // An address, combined with its registration time, belongs to one client only.
             let now = SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .unwrap_or_default()
@@ -49,21 +49,21 @@ impl Ceph {
             .as_ref()
             .map(|identity| (identity.client, INSTANCE))
     }
-    /// Who goes with nothing in flight needs no fence any more.
+    /// A client that leaves with nothing in flight needs no fence any more.
     pub(super) fn leave(&mut self) {
         if let Some(Identity { client, record }) = self.identity.take().filter(|_| self.is_idle()) {
             let mut store = MetaStore::connect(self.rados.clone(), instances::WHO).quiet();
-            // What stays there does no harm.
+            // A remaining entry does no harm.
             let _ = store.call(&instances::gone(client, INSTANCE, record));
         }
     }
 
-    /// The newest map that operations here rest on.
+    /// The newest map that operations here depend on.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         Epoch(self.maps.known)
     }
-    /// It has this map, or a newer one.
+    /// The client has this map, or a newer one.
     pub fn has_map(&mut self, epoch: u64) {
         self.maps.known = self.maps.known.max(epoch);
     }
@@ -102,7 +102,7 @@ impl Ceph {
         self.maps.wanted = self.maps.wanted.max(epoch.0);
         self.ask_for_maps();
     }
-    /// Whether the map that operations rest on is yet to come.
+    /// Whether the map that operations depend on has not arrived yet.
     pub(super) const fn awaits_map(&self) -> bool {
         self.maps.known < self.maps.wanted
     }
@@ -112,7 +112,7 @@ impl Ceph {
         }
         let (rados, queue, wanted) = (self.rados.clone(), self.queue.clone(), self.maps.wanted);
         self.workers.run(Box::new(move || {
-            // What was told of a map has it: it is no newer than the monitors' newest.
+            // A map that was reported exists: it is no newer than the monitors' newest.
             queue.push(Event::Maps(
                 rados.wait_for_newest_map().is_ok().then_some(wanted),
             ));

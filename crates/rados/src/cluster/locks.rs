@@ -1,4 +1,4 @@
-//! Operations about locks: who holds one when it was refused, lists, breaking.
+//! Operations about locks: the holder after a refusal, lists, breaking.
 
 use super::calls::method_failed;
 use super::{Ceph, Stage};
@@ -14,25 +14,25 @@ use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use nacre_wire::msg::lock::{LockEntry, LockOwner};
 
-/// Somebody else has it.
+/// Another client holds it.
 const EBUSY: i32 = 16;
 
 type Next = Option<Result<Done, Failure>>;
 
-/// What is asked about locks.
+/// A query about locks.
 pub enum Asking {
-    /// Who holds the lock that a part could not take.
+    /// The holder of a lock that a part could not take.
     Holder,
-    /// Which locks there are.
+    /// The object's locks.
     Names,
     /// Their holders.
     Holders(Vec<Bytes>),
-    /// Who holds the lock that is to be broken.
+    /// The holder of the lock to break.
     ToBreak(Name, LockOwner),
 }
 
 impl Ceph {
-    /// What a part that is a call returned.
+    /// The result of a part that is a call.
     pub(super) fn reply_of(op: &SubOp, out: Out, number: u64) -> SubReply {
         let status = match out.found() {
             Ok(Found::Called(status, _)) => status.unsigned_abs(),
@@ -85,22 +85,22 @@ impl Ceph {
                     )
                 });
                 if either && !running.shared {
-                    // Ceph's guard is for one kind of lock; nothing has happened yet.
+                    // Ceph's guard accepts only one mode of lock; nothing has been executed yet.
                     running.shared = true;
                     return self.try_start(id).err().map(Err);
                 }
                 refused(guard)
             }
             op if op.is_call() => Some(Err(method_failed(running, index, result, None))),
-            // Whatever became of a call, its number says the rest.
+            // For any other call, the error number tells the rest.
             _ => Some(Err(error::failure(result))),
         }
     }
 
-    /// Asks for the names of an object's locks, or who holds some.
+    /// Queries the names of an object's locks, or their holders.
     pub(super) fn ask(&mut self, id: u64, names: &[Bytes], asking: Asking) -> Next {
         let mut op = ReadOp::new(self.rados.functions());
-        // An object without locks is there, or it is not.
+        // Distinguishes an object without locks from a missing one.
         op.stat();
         if matches!(asking, Asking::Names) {
             op.call(c"lock", c"list_locks", &[]);
@@ -181,7 +181,7 @@ impl Ceph {
                         owner: holder.owner(),
                         description: holder.description,
                     }))),
-                    // Given back meanwhile.
+                    // Released meanwhile.
                     None => self.again(id),
                 },
             },
@@ -205,7 +205,7 @@ impl Ceph {
         }
     }
 
-    /// Begins an operation anew that has had no effect.
+    /// Restarts an operation that has had no effect.
     pub(super) fn again(&mut self, id: u64) -> Next {
         let running = self.running.get_mut(&id).expect("it runs");
         running.attempts += 1;

@@ -1,5 +1,5 @@
-//! Operations that go the general way (`general.rs`): reading what they depend on, and writing what
-//! follows if the object is still that.
+//! Operations on the general path (`general.rs`): reading what they depend on, and writing the
+//! result if the object has not changed.
 //!
 //! ```text
 //!  [source of a copy] ─▶ object ─▶ more of it ─▶ decided ─▶ guarded write ─▶ end
@@ -23,28 +23,29 @@ use std::sync::Arc;
 
 type Next = Option<Result<Done, Failure>>;
 
-/// A read of an object under way.
+/// A read of an object in flight.
 #[derive(Debug)]
 pub struct Looking {
-    /// Of the source of a copy, not of the operation's own object.
+    /// For the source of a copy instead of the operation's own object.
     source: bool,
     asks: Vec<Ask>,
     /// What earlier reads found.
     seen: Option<Box<Seen>>,
 }
 
-/// A write under way, of what follows from what was read.
+/// A write in flight that results from what was read.
 pub struct Guarded {
     results: Vec<SubReply>,
     calls: Vec<usize>,
-    /// The object was not there.
+    /// The object did not exist.
     absent: bool,
 }
 
-/// What the source of a copy is asked.
+/// The query for the source of a copy.
 const WHOLE: &[SubOp] = &[SubOp::ReadWhole {}];
 
-/// What an operation makes its object: the source of a copy, or the object itself at a snapshot.
+/// The source object of an operation: for a copy, or for a rollback the object itself at a
+/// snapshot.
 fn source(operation: &Operation) -> Option<ObjectId> {
     operation.ops.iter().find_map(|op| match op {
         SubOp::Rollback { snap } => Some(ObjectId {
@@ -56,7 +57,7 @@ fn source(operation: &Operation) -> Option<ObjectId> {
 }
 
 impl Ceph {
-    /// Begins to read what an operation depends on: first what it copies.
+    /// Begins to read what an operation depends on: first the source of a copy.
     pub(super) fn look(&mut self, id: u64) -> Next {
         let running = &self.running[&id];
         let copies = running.source.is_none() && source(&running.operation).is_some();
@@ -143,7 +144,7 @@ impl Ceph {
             .as_ref()
             .is_some_and(|seen| !is_there || seen.context.version != version(number))
         {
-            // It changed between two reads.
+            // The object changed between two reads.
             return self.look_at(id, source);
         }
         let mut seen = seen.map_or_else(Seen::default, |seen| *seen);
@@ -167,7 +168,7 @@ impl Ceph {
         }
     }
 
-    /// The source of a copy is known, as far as was read.
+    /// The source of a copy is known, as far as it was read.
     fn source_seen(&mut self, id: u64, seen: Seen) -> Next {
         match decide(WHOLE, &Payload::new(), seen, None, false) {
             Ok(Decided::Read(asks, seen)) => self
@@ -191,7 +192,7 @@ impl Ceph {
                 self.look_at(id, false)
             }
             Ok(Decided::Write(..)) => unreachable!("reading writes nothing"),
-            // What was not there at the snapshot goes.
+            // What did not exist at the snapshot is removed.
             Err(OpFailure::NotFound {}) if self.rolls_back(id) => self.look_at(id, false),
             Err(failed) => Some(Err(Failure::Refused(failed))),
         }
@@ -205,7 +206,8 @@ impl Ceph {
             .any(|op| matches!(op, SubOp::Rollback { .. }))
     }
 
-    /// The object is known, as far as was read: what follows is sent, if it is still that.
+    /// The object is known, as far as it was read: sends the result, guarded by the object's
+    /// version.
     fn seen(&mut self, id: u64, seen: Seen, number: u64) -> Next {
         let running = &self.running[&id];
         let Operation { ops, payload, .. } = &running.operation;
@@ -218,7 +220,7 @@ impl Ceph {
                 payload,
             })),
             Ok(Decided::Read(asks, seen)) => {
-                // Later operations on the object would come between.
+                // Later operations on the object could be executed in between.
                 self.hold(id);
                 self.read(
                     id,

@@ -1,5 +1,5 @@
-//! What still fits into pools: `ceph df` calls it MAX AVAIL. It is asked for by a worker, since
-//! commands to monitors wait.
+//! The remaining space of pools, MAX AVAIL in `ceph df`. A worker asks for it, since commands to
+//! monitors block.
 
 use super::{Ceph, Event};
 use crate::handle::{Rados, To};
@@ -8,7 +8,7 @@ use nacre_types::{PoolId, Time};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What is known, and whether a worker asks.
+/// What is known, and whether a worker is asking.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     rooms: Rooms,
@@ -18,7 +18,7 @@ pub(super) struct Asked {
 impl Ceph {
     pub(super) fn look_at_room(&mut self, now: Time, pool: PoolId) -> Room {
         let (room, asks) = self.rooms.rooms.look(now, pool);
-        // Where the monitors do not answer, one worker waits for them and not all.
+        // If the monitors do not answer, only one worker waits for them.
         if asks && !std::mem::replace(&mut self.rooms.asking, true) {
             let (rados, queue) = (self.rados.clone(), self.queue.clone());
             self.workers
@@ -41,7 +41,7 @@ fn ask(rados: &Rados) -> Option<BTreeMap<PoolId, u64>> {
         .and_then(of_pools)
 }
 
-/// Of the monitors' answer to `df`.
+/// From the monitors' answer to `df`.
 fn of_pools(answer: &Value) -> Option<BTreeMap<PoolId, u64>> {
     let of_pool = |pool: &Value| {
         Some((
@@ -62,7 +62,7 @@ fn of_pools(answer: &Value) -> Option<BTreeMap<PoolId, u64>> {
 mod tests {
     use super::*;
 
-    /// As Ceph 16 says it.
+    /// In the form of Ceph 16.
     #[test]
     fn the_monitors_answer_has_max_avail_of_each_pool() {
         let stats = json!({ "stored": 5, "objects": 1, "kb_used": 8, "bytes_used": 15, "percent_used": 0.1, "max_avail": 77 });

@@ -52,8 +52,8 @@ impl Ceph {
             registered: false,
         };
         let unsent = Ending::telling(functions, &self.queue, Event::Ended(id));
-        // SAFETY: the handle is in a box that stays until the watch is forgotten, after its
-        // registration has ended; the ear stays for ever.
+        // SAFETY: the handle is in a box that stays until the watch is dropped, after its
+        // registration has ended; the ear is never freed.
         let sent = unsafe {
             (functions.rados_aio_watch2)(
                 context.raw(),
@@ -106,7 +106,7 @@ impl Ceph {
         let id = self.admit(Operation::default())?;
         let functions = self.rados.functions();
         let unsent = Ending::telling(functions, &self.queue, Event::Ended(id));
-        // SAFETY: both live.
+        // SAFETY: both are alive.
         let sent = unsafe { (functions.rados_aio_unwatch)(context.raw(), handle, unsent.raw()) };
         self.watches.remove(&watch);
         if sent < 0 {
@@ -126,7 +126,7 @@ impl Ceph {
         Ok(Some(OpId(id)))
     }
 
-    /// librados' threads said something about a watch.
+    /// An event of a watch from librados' threads.
     pub(super) fn heard_of(&mut self, watch: WatchId, heard: Heard) {
         let now = Time::ZERO + self.begun.elapsed();
         let Some(kept) = self.watches.get(&watch) else {
@@ -158,7 +158,8 @@ impl Ceph {
                     watch,
                     since: since.min(now),
                 });
-                // What librados would register anew is a new watch to us: it ends here.
+                // librados would register the watch again, but to us that is a new watch: it ends
+                // here.
                 let _ = self.end_watch(watch);
                 self.pending.retain(|(of, _)| *of != watch);
             }
@@ -178,7 +179,7 @@ impl Ceph {
         if !self.pending.remove(&(watch, notify)) {
             return Err(WatchError::NoSuchNotify);
         }
-        // An answer that does not arrive is as one that comes too late.
+        // An acknowledgement that does not arrive is like one that is too late.
         let _ = kept.acknowledge(notify.sequence, reply);
         Ok(())
     }
@@ -200,11 +201,11 @@ impl Ceph {
         let unsent = Ending::telling(functions, &self.queue, Event::Ended(id));
         let mut out = Out::output(functions);
         let (reply, length) = out.output_place();
-        // Ceph counts in seconds, and takes none at all for its default.
+        // Ceph counts in seconds, and treats zero as its default.
         let timeout_ms = u64::from(timeout_ms).div_ceil(1000).max(1) * 1000;
         let size =
             i32::try_from(data.len()).map_err(|_| Failure::Refused(OpFailure::TooLarge {}))?;
-        // SAFETY: data and name are copied; the place for the reply stays until the operation has
+        // SAFETY: data and name are copied; the output for the reply stays until the operation has
         // ended.
         let sent = unsafe {
             (functions.rados_aio_notify)(
@@ -239,7 +240,7 @@ impl Ceph {
             Some(Ok(Found::Called(_, reply))) => reply,
             _ => Bytes::new(),
         };
-        // Some did not acknowledge in time: the reply says who.
+        // Some did not acknowledge in time: the reply contains which.
         let late = -result == error::ETIMEDOUT && !reply.is_empty();
         if result < 0 && !late {
             return Some(Err(error::failure(result)));
@@ -268,7 +269,7 @@ impl Ceph {
         }))
     }
 
-    /// Asks the primary of an object who watches it: librados has no operation for that.
+    /// Asks an object's primary for the watchers: librados has no operation for that.
     pub(super) fn list_watchers(&mut self, id: u64) -> Result<(), Failure> {
         let (_, _) = self.place(id)?;
         let Running {

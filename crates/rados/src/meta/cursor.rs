@@ -1,25 +1,26 @@
-//! A watch's place in the log: every revision once, in order, or the word that it is compacted.
+//! A watch's position in the log: every revision once, in order, or the report that it is
+//! compacted.
 //!
 //! ```text
 //!  ──────────┬───────────────────────────┬──────────────────────┐
 //!            head.oldest()               next                   head.revision
-//!                        told before ◀───┘ read now: [next, next + n)
+//!                        reported ◀──────┘ read now: [next, next + n)
 //! ```
-//! Head and log are of one read. Invariant: `next` only grows, by exactly what was told.
+//! Head and log come from one read. Invariant: `next` increases by exactly what was reported.
 
 use super::needs::Needs;
 use super::state::State;
 use nacre_client::WatchNews;
 use nacre_wire::msg::meta::{MetaError, MetaSpan};
 
-/// Revisions of one read at most.
+/// Most revisions per read.
 const STEPS_MAX: u32 = 32;
 
 /// See the module head.
 #[derive(Clone, Debug)]
 pub struct Cursor {
     span: MetaSpan,
-    /// The first revision that is not told yet; 0: from now on, whenever that is.
+    /// The first revision that is not reported yet; 0: from now on, whenever that is.
     next: u64,
     /// The newest revision seen.
     seen: u64,
@@ -28,7 +29,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// From a revision on; 0: from now on.
+    /// Starts at a revision; 0: from now on.
     #[must_use]
     pub const fn new(span: MetaSpan, from: u64) -> Self {
         Self {
@@ -48,22 +49,22 @@ impl Cursor {
             Needs::log(self.next, STEPS_MAX)
         }
     }
-    /// Whether nothing comes any more.
+    /// Whether nothing more follows.
     #[must_use]
     pub const fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// What was read. `None`: nothing is new. The first news are there at once, without events
-    /// where there are none: the watch stands.
+    /// Handles a read. `None`: there is nothing new. The first report comes at once, even without
+    /// events: it shows that the watch is established.
     pub fn heard(&mut self, state: State) -> Option<WatchNews> {
         if self.ended {
             return None;
         }
         let head = state.head;
         if head.revision < self.seen {
-            // The object was deleted, or put back from a copy: what comes from now on is not what
-            // came before.
+            // The object was deleted, or restored from a copy: later revisions do not continue
+            // earlier ones.
             let why = format!(
                 "the metadata went back from revision {} to {}: they were deleted or restored; read the keys, and watch again",
                 self.seen, head.revision
@@ -134,7 +135,7 @@ mod tests {
             from,
         )
     }
-    /// A state with revisions `1..=revision`, of which the log shows some. Even ones change `a/`.
+    /// A state with revisions `1..=revision`, some of which are in the log. Even ones change `a/`.
     fn state(revision: u64, shown: std::ops::Range<u64>) -> State {
         let mut head = Head::default();
         (0..revision).for_each(|_| {
@@ -174,7 +175,7 @@ mod tests {
         }
     }
 
-    // Went red when `next` was the head's revision instead of what was read.
+    // Fails when `next` is set to the head's revision instead of what was read.
     #[test]
     fn what_several_reads_bring_is_told_once_and_in_order() {
         let mut cursor = cursor(3);
@@ -203,7 +204,7 @@ mod tests {
         assert_eq!(told(cursor.heard(state(6, 5..7))), Some((vec![6], 6)));
     }
 
-    // Went red when the oldest revision was not looked at.
+    // Fails when the oldest revision is not checked.
     #[test]
     fn what_is_compacted_is_said_and_a_gap_is_damage() {
         let ended = |news: Option<WatchNews>| match news {

@@ -1,5 +1,5 @@
-//! What follows from a request and what was read for it. Pure: whoever writes the changes sees to
-//! it that the object is still of the version read.
+//! Decides on a request, given what was read for it. Pure: the writer of the changes ensures that
+//! the object's version has not changed.
 
 use super::layout;
 use super::record::{Head, HeldRecord, LeaseRecord, StepRecord};
@@ -18,19 +18,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Most bytes of all keys and values together.
 pub const BYTES_MAX: u64 = 64 << 20;
-/// Most keys: Ceph warns of maps with twice as many entries.
+/// Most keys: Ceph warns about omaps with twice as many entries.
 pub const KEYS_MAX: u64 = 100_000;
-/// Most leases: whoever looks for silent ones reads all.
+/// Most leases: a client that looks for silent ones reads all.
 pub const LEASES_MAX: u64 = 1_000;
-/// Most keys that one transaction changes: they are one entry of the log.
+/// Most keys changed by one transaction: they form one entry of the log.
 pub const CHANGES_MAX: usize = 10_000;
 
-/// What is to be written, all at once.
+/// What to write, atomically.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Entries that are set.
+    /// Entries to set.
     pub set: BTreeMap<Bytes, Bytes>,
-    /// Entries that go.
+    /// Entries to remove.
     pub remove: BTreeSet<Bytes>,
 }
 impl Changes {
@@ -44,14 +44,14 @@ impl Changes {
     }
 }
 
-/// See the module head.
+/// The decision on a request; see the module head.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// The store's revision after it.
     pub revision: u64,
-    /// The answer, once the changes are written.
+    /// The result, once the changes are written.
     pub result: MetaResult,
-    /// To be written.
+    /// The changes to write.
     pub changes: Changes,
 }
 
@@ -64,10 +64,10 @@ fn lacks(capability: &str, instead: &str) -> MetaError {
     ))
 }
 
-/// Looks at what can be refused before anything is read.
+/// Checks everything that can be refused before reading.
 ///
 /// # Errors
-/// It makes no sense, is too large, needs what this engine has not, or is `admin`'s to do.
+/// The request is invalid, too large, not supported by this engine, or reserved for `admin`.
 pub fn admit(who: &Name, call: &MetaCall) -> Result<(), MetaError> {
     form::bounds(call)?;
     match call {
@@ -121,7 +121,7 @@ fn admit_ops(who: &Name, ops: &[MetaOp]) -> Result<(), MetaError> {
     Ok(())
 }
 
-/// A namespace's settings are promises that only Ceph could keep.
+/// A namespace's settings could only be enforced by Ceph.
 fn settings(namespace: &Name, value: &[u8]) -> Result<(), MetaError> {
     let wrong = |why: &str| invalid(format!("namespace `{namespace}`: {why}"));
     let value: Value =
@@ -159,7 +159,7 @@ fn settings(namespace: &Name, value: &[u8]) -> Result<(), MetaError> {
     Ok(())
 }
 
-/// Whether a lease is this client's.
+/// Whether this client owns a lease.
 fn owned<'s>(state: &'s State, who: &Name, lease: u64) -> Result<&'s LeaseRecord, MetaError> {
     let record = state
         .leases
@@ -175,11 +175,11 @@ fn owned<'s>(state: &'s State, who: &Name, lease: u64) -> Result<&'s LeaseRecord
     Ok(record)
 }
 
-/// Decides on a request that [`admit`] has let in; `state` has what [`super::needs::Needs::of`]
-/// asks for.
+/// Decides on a request that passed [`admit`]; `state` has what [`super::needs::Needs::of`] asks
+/// for.
 ///
 /// # Errors
-/// It is refused.
+/// The request is refused.
 pub fn decide(state: &State, who: &Name, call: &MetaCall) -> Result<Decision, MetaError> {
     let mut head = state.head.clone();
     let mut changes = Changes::default();
@@ -234,7 +234,7 @@ pub fn decide(state: &State, who: &Name, call: &MetaCall) -> Result<Decision, Me
         }
         MetaCall::KeepAlive { lease } => {
             let mut record = owned(state, who, *lease)?.clone();
-            // Another number is all that it has to be.
+            // It only has to differ.
             record.renewals = record.renewals.wrapping_add(1);
             changes.set(layout::lease(*lease), &record);
             MetaResult::Alive {
@@ -265,7 +265,7 @@ pub fn decide(state: &State, who: &Name, call: &MetaCall) -> Result<Decision, Me
     })
 }
 
-/// Decides on the end of a lease whose owner was silent; `None`: it lives, or has ended already.
+/// Decides on the end of a lease whose owner was silent; `None`: it is alive, or has ended already.
 #[must_use]
 pub fn expire(state: &State, lease: u64, renewals: u64) -> Option<Decision> {
     state
@@ -283,7 +283,7 @@ fn transact(
     otherwise: &[MetaOp],
 ) -> Result<Decision, MetaError> {
     let ops = if succeeded { then } else { otherwise };
-    // Also of the branch that is not taken: what a request may do does not depend on what others
+    // Includes the branch that is not taken: what a request may do does not depend on what others
     // did.
     for op in then.iter().chain(otherwise) {
         if let MetaOp::Put {
@@ -343,7 +343,7 @@ fn transact(
         ("bytes", head.bytes, state.head.bytes, BYTES_MAX),
         ("keys", head.keys, state.head.keys, KEYS_MAX),
     ] {
-        // Whoever makes it smaller may.
+        // A request that makes it smaller is allowed.
         if now > limit && now > before {
             return Err(MetaError::QuotaExceeded {
                 namespace: Name::default(),
@@ -360,7 +360,7 @@ fn transact(
     })
 }
 
-/// A lease ends, and its keys with it.
+/// Ends a lease and deletes its keys.
 fn ended(state: &State, lease: u64) -> Decision {
     let (mut head, mut changes, mut events) = (state.head.clone(), Changes::default(), Vec::new());
     let revision = head.revision + 1;
@@ -381,7 +381,7 @@ fn ended(state: &State, lease: u64) -> Decision {
     head.leases = head.leases.saturating_sub(1);
     changes.remove.insert(layout::lease(lease));
     log(&mut head, events, &mut changes);
-    // Also where no key went: the count of leases did.
+    // Even if no key was deleted: the number of leases has changed.
     changes.set(Bytes::from_static(layout::HEAD), &head);
     Decision {
         revision: head.revision,
@@ -390,7 +390,7 @@ fn ended(state: &State, lease: u64) -> Decision {
     }
 }
 
-/// A revision's events, if there are any, and what is compacted for them.
+/// Adds a revision's events to the log, if there are any, and compacts the log.
 fn log(head: &mut Head, events: Vec<MetaEvent>, changes: &mut Changes) {
     if events.is_empty() {
         return;

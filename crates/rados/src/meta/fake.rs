@@ -1,5 +1,5 @@
-//! One object in memory, its watchers, and what else happens: the world that tests of the store
-//! live in. Its clock is moved by waiting alone.
+//! One in-memory object, its watchers, and other clients' actions: the world of the store's tests.
+//! Only waiting advances its clock.
 
 use super::place::Locate;
 use super::store::MetaStore;
@@ -20,24 +20,24 @@ use std::time::Duration;
 
 pub type Meanwhile = Box<dyn FnOnce(&Shared)>;
 
-/// The one object, and what the cluster does besides.
+/// The object, and the cluster's other events.
 #[derive(Default)]
 pub struct World {
     pub object: Option<Object>,
     pub made: bool,
     pub now: Time,
-    /// Before the operation with this number, counted over all clients, something else happens.
+    /// Other actions before the operation with this number, counted over all clients.
     pub meanwhile: BTreeMap<u64, Meanwhile>,
     pub operations: u64,
-    /// The next operations do not come back; whether they happen all the same.
+    /// The next operations are not answered; whether they are executed anyway.
     pub silent: VecDeque<bool>,
-    /// Entries that one page has at most.
+    /// Most entries per page.
     pub page: u32,
-    /// What happens while clients wait.
+    /// Actions while clients wait.
     pub later: BTreeMap<Time, Meanwhile>,
     /// Whether objects can be watched.
     pub watchable: bool,
-    /// Whether they are still there, and what they have yet to hear.
+    /// Whether each watcher still exists, and its pending events.
     pub watchers: BTreeMap<WatchId, (bool, VecDeque<WatchEvent>)>,
     pub notified: u64,
     /// A watcher acknowledges nothing: notifies do not end.
@@ -182,7 +182,7 @@ impl Driven for Fake {
         if !self.world.borrow().hold {
             self.done.append(&mut self.held);
         }
-        // An operation takes a millisecond; nothing to wait for takes the whole time, or until
+        // An operation takes a millisecond; otherwise waiting takes the whole time, or until
         // something happens.
         let waits = self.done.is_empty() && !self.hears();
         let until = self.now() + if waits { max } else { Duration::from_millis(1) };
@@ -257,7 +257,7 @@ pub fn world() -> Shared {
 }
 
 impl Fake {
-    /// A client's.
+    /// Creates a client.
     pub fn new(world: &Shared) -> Self {
         Self {
             world: world.clone(),

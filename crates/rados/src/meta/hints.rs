@@ -1,33 +1,33 @@
-//! Hints that something has changed: a notify to the object's watchers, so that they look at once.
+//! Hints about changes: a notify to the object's watchers, so that they look at once.
 //!
 //! ```text
-//!  writer ──change──▶ object        a change is told by the log alone: a hint that is lost costs a watcher the time until it looks by itself
+//!  writer ──change──▶ object        only the log reports changes: a lost hint delays a watcher until it looks by itself
 //!         ──notify──▶ watchers ──▶ read head and log
 //! ```
-//! At most one notify of a client is under way; what changes meanwhile is one more after it,
-//! however much it is. Nobody waits for them.
+//! At most one notify of a client is in flight; all changes made meanwhile cause a single one after
+//! it. No caller waits for them.
 
 use nacre_client::{Completion, Driven, OpId, Operation, WatchEvent, WatchId};
 use nacre_types::{ObjectId, PoolId, Time};
 use nacre_wire::msg::client::SubOp;
 use std::time::Duration;
 
-/// For how long the cluster waits for watchers to acknowledge.
+/// How long the cluster waits for watchers' acknowledgements.
 const TIMEOUT_MS: u32 = 1_000;
-/// A watcher silent for so long is none any more.
+/// A watcher silent for this long is dropped.
 const SILENT_MAX: Duration = Duration::from_secs(30);
-/// A registration that failed is tried again after this.
+/// Delay after a failed registration.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Where the listening stands.
+/// The state of listening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Ear {
     /// Not begun, or lost.
     #[default]
     Closed,
-    /// The registration is under way.
+    /// The registration is in flight.
     Opening(WatchId),
-    /// What is notified is heard.
+    /// Notifies are received.
     Open(WatchId),
 }
 
@@ -37,14 +37,14 @@ pub struct Hints {
     ear: Ear,
     /// Not before this.
     listen_at: Time,
-    /// Something was heard since it was asked for last.
+    /// Whether a hint has arrived since the last check.
     heard: bool,
     sent: Option<OpId>,
     again: bool,
 }
 
 impl Hints {
-    /// Begins to listen, if it does not already and the cluster can.
+    /// Begins to listen, unless it already does or the cluster cannot.
     pub fn listen(&mut self, objects: &mut dyn Driven, (pool, object): &(PoolId, ObjectId)) {
         let now = objects.now();
         if self.ear != Ear::Closed
@@ -66,12 +66,12 @@ impl Hints {
     pub const fn listens(&self) -> bool {
         matches!(self.ear, Ear::Open(_))
     }
-    /// Whether something was heard since this was asked last.
+    /// Whether a hint has arrived since the last call.
     pub const fn take(&mut self) -> bool {
         std::mem::replace(&mut self.heard, false)
     }
 
-    /// Something has changed.
+    /// Something has changed: sends a hint.
     pub fn send(&mut self, objects: &mut dyn Driven, (pool, object): &(PoolId, ObjectId)) {
         if !objects.objects().capabilities().watch {
             return;
@@ -93,13 +93,13 @@ impl Hints {
         let now = objects.now();
         self.sent = objects.objects().submit(now, operation).ok();
     }
-    /// Whether a hint is under way.
+    /// Whether a hint is in flight.
     #[must_use]
     pub const fn is_sending(&self) -> bool {
         self.sent.is_some()
     }
 
-    /// Something has ended; whether it was one of these.
+    /// Handles the end of an operation; returns whether it was one of these.
     pub fn ended(
         &mut self,
         objects: &mut dyn Driven,
@@ -121,14 +121,14 @@ impl Hints {
             } else {
                 Ear::Closed
             };
-            // What changed before it was registered was not hinted at.
+            // Changes before the registration were not hinted at.
             self.heard |= completion.result.is_ok();
             return true;
         }
         false
     }
 
-    /// What watchers heard.
+    /// Takes the watchers' events.
     pub fn events(&mut self, objects: &mut dyn Driven) {
         let mut events = Vec::new();
         objects.watch_events(&mut events);
@@ -137,7 +137,7 @@ impl Hints {
             match event {
                 WatchEvent::Notify { watch, notify, .. } => {
                     let now = objects.now();
-                    // Too late, or lost: the next event says so.
+                    // Too late, or lost: the next event will tell.
                     let _ = objects
                         .objects()
                         .ack_notify(now, watch, notify, bytes::Bytes::new());

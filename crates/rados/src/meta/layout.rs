@@ -1,24 +1,24 @@
-//! Names of the map's entries.
+//! Names of the omap's entries.
 //!
-//! They are readable where keys are (`rados listomapkeys`), sort as what they name, and have no
-//! byte 0: see [`crate::keys`].
+//! They are human-readable in listings (`rados listomapkeys`), sort like what they name, and
+//! contain no zero byte: see [`crate::keys`].
 
 use crate::keys::escape;
 use bytes::Bytes;
 use nacre_types::Name;
 
-/// The one entry that everything begins with.
+/// The entry that is read first.
 pub const HEAD: &[u8] = b"head";
 /// Keys: `key/NAMESPACE/NAME`.
 pub const KEYS: &[u8] = b"key/";
 /// Leases: `lease/` and 16 hexadecimal digits.
 pub const LEASES: &[u8] = b"lease/";
-/// Keys that go with leases: `held/`, 16 hexadecimal digits, `/` and the key.
+/// Keys attached to leases: `held/`, 16 hexadecimal digits, `/` and the key.
 pub const HELD: &[u8] = b"held/";
 /// Changes: `log/` and 16 hexadecimal digits.
 pub const LOG: &[u8] = b"log/";
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// [`HEAD`].
@@ -27,7 +27,7 @@ pub enum Place {
     Key(Name),
     /// A lease.
     Lease(u64),
-    /// A key that goes with a lease.
+    /// A key attached to a lease.
     Held(u64, Name),
     /// A revision's changes.
     Log(u64),
@@ -57,7 +57,7 @@ pub fn key(name: &Name) -> Bytes {
 pub fn lease(lease: u64) -> Bytes {
     [LEASES, format!("{lease:016x}").as_bytes()].concat().into()
 }
-/// What the entries of a lease's keys begin with.
+/// The prefix of the entries of a lease's keys.
 #[must_use]
 pub fn all_held(lease: u64) -> Bytes {
     [HELD, format!("{lease:016x}/").as_bytes()].concat().into()
@@ -75,7 +75,7 @@ pub fn log(revision: u64) -> Bytes {
     [LOG, format!("{revision:016x}").as_bytes()].concat().into()
 }
 
-/// What an entry's name says that it is; `None`: nothing of ours.
+/// Parses an entry's name; `None`: it is none of ours.
 #[must_use]
 pub fn place(entry: &[u8]) -> Option<Place> {
     if entry == HEAD {
@@ -101,7 +101,7 @@ pub fn place(entry: &[u8]) -> Option<Place> {
 mod tests {
     use super::*;
 
-    // Went red without the escape of byte 1: `a\x01` and `a\0\x01` changed places.
+    // Fails without the escape of byte 1: `a\x01` and `a\0\x01` would change places.
     #[test]
     fn entries_sort_as_what_they_name_and_read_back() {
         let names: Vec<Name> = [

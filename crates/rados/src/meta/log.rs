@@ -1,26 +1,26 @@
-//! Bounds of the log: the newest changes, for watches that begin in the past. What is older is
-//! *compacted*, a block at a time.
+//! Bounds of the log of recent changes, for watches that begin in the past. Older changes are
+//! *compacted*, one block at a time.
 //!
 //! ```text
 //!   block 3        block 4        block 5
 //!  ├──────────────┼──────────────┼────────┤
 //!  oldest = 192                    revision = 350       head.log = [bytes of 3, of 4, of 5]
 //! ```
-//! Invariant: `log` has one number for each block from the oldest kept to the newest revision's,
-//! and is empty only where nothing was ever changed.
+//! Invariant: `log` has one number for each block from the oldest one kept to the newest
+//! revision's, and is empty only if nothing was ever changed.
 
 use super::record::Head;
 use std::ops::Range;
 
 /// Revisions in a block.
 pub const BLOCK: u64 = 64;
-/// Blocks kept at most: between 4,161 and 4,224 revisions once there are so many.
+/// Most blocks kept: between 4,161 and 4,224 revisions once there are that many.
 const BLOCKS_MAX: usize = 66;
-/// Bytes of changes kept at most, but for the newest block.
+/// Most bytes of changes kept, except for the newest block.
 pub const BYTES_MAX: u64 = 4 << 20;
 
 impl Head {
-    /// The oldest revision whose changes are kept; the next one when none are.
+    /// The oldest revision whose changes are kept; the next revision when none are.
     #[must_use]
     pub fn oldest(&self) -> u64 {
         let Some(behind) = (self.log.len() as u64).checked_sub(1) else {
@@ -29,8 +29,8 @@ impl Head {
         ((self.revision / BLOCK).saturating_sub(behind) * BLOCK).max(1)
     }
 
-    /// The next revision, whose changes take so many bytes in the log. Returns the revisions that
-    /// are compacted with it.
+    /// Advances to the next revision, whose changes take this many bytes in the log. Returns the
+    /// revisions that are compacted.
     pub fn advance(&mut self, bytes: u64) -> Range<u64> {
         let before = if self.log.is_empty() {
             self.revision + 1
@@ -84,8 +84,7 @@ mod tests {
         (head, kept)
     }
 
-    // Went red when `BLOCKS_MAX` was not looked at, and when the first block was taken to begin at
-    // 0.
+    // Fails when `BLOCKS_MAX` is ignored, and when the first block is assumed to begin at 0.
     #[test]
     fn what_is_kept_is_dense_and_bounded_in_number() {
         let (head, kept) = grown((0..10_000).map(|_| 10));

@@ -1,30 +1,30 @@
-//! What has to be read for a request: entries by name, and stretches of entries.
+//! What has to be read for a request: entries by name, and ranges of entries.
 
 use super::layout::{self, Place};
 use bytes::Bytes;
 use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaSpan};
 use std::collections::BTreeSet;
 
-/// Entries of one read at most.
+/// Most entries per read.
 pub const PAGE: u32 = 256;
 
-/// Which entries a stretch has.
+/// The entries of a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Of {
     /// Keys of a span.
     Span(MetaSpan),
-    /// All whose names begin so.
+    /// All entries with this prefix.
     Prefix(Bytes),
 }
 
-/// Entries in a row.
+/// Consecutive entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// Behind this one, in the map's order.
+    /// After this one, in the omap's order.
     pub after: Bytes,
-    /// Which.
+    /// The entries.
     pub of: Of,
-    /// So many are enough. Without, all are needed.
+    /// This many are enough. `None`: all are needed.
     pub enough: Option<u32>,
 }
 
@@ -37,7 +37,8 @@ impl Stretch {
             enough: None,
         }
     }
-    /// Whether an entry behind [`Self::after`] is still of it; from the first that is not, none is.
+    /// Whether an entry after [`Self::after`] still belongs to it; after the first that does not,
+    /// none does.
     #[must_use]
     pub fn has(&self, entry: &[u8]) -> bool {
         match &self.of {
@@ -57,14 +58,14 @@ impl Stretch {
 /// See the module head.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// By name.
+    /// Entries by name.
     pub entries: BTreeSet<Bytes>,
-    /// In rows.
+    /// Ranges of entries.
     pub stretches: Vec<Stretch>,
 }
 
 impl Needs {
-    /// The head alone.
+    /// Only the head.
     #[must_use]
     pub fn head() -> Self {
         Self {
@@ -81,7 +82,7 @@ impl Needs {
             .push(Stretch::prefix(Bytes::from_static(layout::LEASES)));
         needs
     }
-    /// The head and the log from a revision on, so many revisions at most.
+    /// The head and the log from a revision on, with at most this many revisions.
     #[must_use]
     pub fn log(from: u64, most: u32) -> Self {
         let mut needs = Self::head();
@@ -93,7 +94,7 @@ impl Needs {
         });
         needs
     }
-    /// What a lease's end needs.
+    /// What the end of a lease needs.
     #[must_use]
     pub fn end_of(lease: u64) -> Self {
         let mut needs = Self::head();
@@ -131,7 +132,7 @@ impl Needs {
                     }
                 }
             }
-            // A list comes in pages anyway: each is one read.
+            // A list is returned in pages anyway: each is one read.
             MetaCall::Range { span, limit: 0, .. } => needs.span(span, Some(PAGE)),
             MetaCall::Range { span, limit, .. } => needs.span(span, Some(limit.saturating_add(1))),
             MetaCall::Grant { .. } => {}
@@ -149,7 +150,7 @@ impl Needs {
 
     fn span(&mut self, span: &MetaSpan, enough: Option<u32>) {
         let first = span.first();
-        // Names to go on after are not included.
+        // The start of a range is excluded.
         self.entries.insert(layout::key(first));
         if !matches!(span, MetaSpan::Key { .. }) {
             self.stretches.push(Stretch {
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!(&all.after[..], layout::KEYS);
     }
 
-    // Went red when the span's first key was left out: a listing begins behind it.
+    // Fails when the span's first key is left out: a listing begins after it.
     #[test]
     fn the_first_key_of_a_span_is_read_by_name() {
         let between = MetaSpan::Between {

@@ -1,6 +1,6 @@
-//! The metadata's object: read in one version, written if it still has it, listened to.
+//! The metadata's object: read at one version, written if that has not changed, and watched.
 //!
-//! Works over any [`Driven`] cluster of objects, and keeps time by its clock alone.
+//! Works on any [`Driven`] object cluster, and uses only its clock.
 
 use super::decide::Changes;
 use super::hints::Hints;
@@ -15,28 +15,28 @@ use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// An operation ends by itself before that: librados gives up, and asks once more what became of
-/// it.
+/// An operation ends by itself before that: librados gives up, and its outcome is requested once
+/// more.
 const OPERATION_MAX: Duration = Duration::from_secs(90);
-/// Listings of one read at most.
+/// Most listings per read.
 const LISTINGS_MAX: usize = 16;
-/// About as long as a write takes there.
+/// Approximate duration of a write.
 const WRITE: Duration = Duration::from_millis(2);
-/// Doublings of that between races at most.
+/// Most doublings of that after lost races.
 const BACKOFFS_MAX: u32 = 5;
-/// So long, a client that goes gives its last hint.
+/// How long a client that leaves waits for its last hint.
 const HINT_MAX: Duration = Duration::from_millis(100);
 
-/// Why something was not read, or not written for sure.
+/// Why something was not read, or may not have been written.
 #[derive(Debug)]
 pub enum Trouble {
-    /// Somebody else's change came first.
+    /// Another client's change came first.
     Lost,
     /// The cluster does not answer.
     Silent,
-    /// It says no.
+    /// The cluster refuses.
     Refused(String),
-    /// What is there cannot be read.
+    /// The stored data cannot be decoded.
     Damaged(Damaged),
 }
 
@@ -61,9 +61,9 @@ pub struct Object<D: Driven, L> {
     locate: L,
     place: Option<(PoolId, ObjectId)>,
     hints: Hints,
-    /// No watcher is told to look: what is changed here is watched by none.
+    /// No hints are sent: no client watches what is changed here.
     quiet: bool,
-    /// Ended, and not asked for yet.
+    /// Completions that were not taken yet.
     ended: Vec<Completion>,
 }
 
@@ -77,7 +77,7 @@ impl<D: Driven, L> Drop for Object<D, L> {
 }
 
 impl<D: Driven, L> Object<D, L> {
-    /// Waits at most so long for something to happen, and takes note of what has.
+    /// Waits at most `max` for an event, and handles it.
     pub fn turn(&mut self, max: Duration) {
         self.objects.turn(max);
         let mut ended = Vec::new();
@@ -95,7 +95,7 @@ impl<D: Driven, L> Object<D, L> {
 }
 
 impl<D: Driven, L: Locate> Object<D, L> {
-    /// Over a cluster of objects.
+    /// Uses an object cluster.
     pub fn new(objects: D, locate: L) -> Self {
         Self {
             objects,
@@ -107,14 +107,14 @@ impl<D: Driven, L: Locate> Object<D, L> {
         }
     }
 
-    /// Now, by the cluster's clock.
+    /// The current time by the cluster's clock.
     pub fn now(&self) -> Time {
         self.objects.now()
     }
 
-    /// Waits a little after so many lost races: a write that fails its guard takes as long as one
-    /// that does not, and all who read at the same moment but one will fail. Who waits for how long
-    /// is as good as drawn: it comes from the clock's smallest digits.
+    /// Waits a little after this many lost races: a write with a failed guard takes as long as a
+    /// successful one, and of all clients that read at the same moment, all but one will fail. The
+    /// wait is practically random: it is derived from the clock's lowest digits.
     pub fn make_way(&mut self, lost: u32) {
         let begun = self.objects.now();
         let most = WRITE.saturating_mul(1 << lost.min(BACKOFFS_MAX)).as_nanos() as u64;
@@ -132,19 +132,18 @@ impl<D: Driven, L: Locate> Object<D, L> {
         }
     }
 
-    /// From now on no watcher is told to look.
+    /// No hints are sent from now on.
     pub const fn quiet(&mut self) {
         self.quiet = true;
     }
-    /// Tells watchers to look.
+    /// Sends a hint to watchers.
     pub fn hint(&mut self) {
         if let Some(place) = self.place.as_ref().filter(|_| !self.quiet) {
             self.hints.send(&mut self.objects, place);
         }
     }
 
-    /// Begins to listen to hints, if it can and does not yet. What is hinted at from here on is
-    /// news.
+    /// Begins to listen to hints, if possible and not done yet. Hints from here on count as news.
     pub fn listen(&mut self) {
         if let Some(place) = &self.place {
             self.hints.listen(&mut self.objects, place);
@@ -155,12 +154,12 @@ impl<D: Driven, L: Locate> Object<D, L> {
     pub const fn listens(&self) -> bool {
         self.hints.listens()
     }
-    /// Whether there was one since this was asked last.
+    /// Whether a hint has arrived since the last call.
     pub const fn was_hinted(&mut self) -> bool {
         self.hints.take()
     }
 
-    /// The object's version; `None`: there is none.
+    /// The object's version; `None`: it does not exist.
     ///
     /// # Errors
     /// It cannot be read.
@@ -182,10 +181,10 @@ impl<D: Driven, L: Locate> Object<D, L> {
         Ok(self.place.clone())
     }
 
-    /// Reads what is needed, all of one version of the object; of none, the state of nothing.
+    /// Reads what is needed, all of one version of the object; without an object, the empty state.
     ///
     /// # Errors
-    /// It cannot be read, or changes all the time until then.
+    /// It cannot be read, or keeps changing until `until`.
     pub fn read(&mut self, needs: &Needs, until: Time) -> Result<State, Trouble> {
         let Some(place) = self.place()? else {
             return Ok(State::default());
@@ -200,7 +199,7 @@ impl<D: Driven, L: Locate> Object<D, L> {
         }
     }
 
-    /// `None`: the object has changed between one page and another.
+    /// `None`: the object has changed between two pages.
     fn read_once(
         &mut self,
         place: &(PoolId, ObjectId),
@@ -261,14 +260,15 @@ impl<D: Driven, L: Locate> Object<D, L> {
         Ok(Some(state))
     }
 
-    /// Writes changes if the object is still of the version that was read.
+    /// Writes changes if the object still has the version that was read.
     ///
     /// # Errors
-    /// It is not, or it cannot be written; [`Trouble::Silent`]: it may have been, or be yet.
+    /// It does not, or it cannot be written; [`Trouble::Silent`]: it may have been written, or may
+    /// be later.
     pub fn write(&mut self, version: Option<Version>, changes: Changes) -> Result<(), Trouble> {
         let place = match self.place()? {
             Some(place) => place,
-            // Nothing was written yet, whatever became of the pool.
+            // Nothing was written yet, whatever happened to the pool.
             None => self
                 .locate
                 .make()
@@ -304,7 +304,7 @@ impl<D: Driven, L: Locate> Object<D, L> {
         match failure {
             Failure::Unknown | Failure::Doubtful(_) => Trouble::Silent,
             Failure::NoSuchPool => {
-                // Perhaps the pointer names another one meanwhile.
+                // The pointer may name another object meanwhile.
                 self.place = None;
                 Trouble::Refused("the pool of the metadata is gone".to_owned())
             }
@@ -315,7 +315,7 @@ impl<D: Driven, L: Locate> Object<D, L> {
         }
     }
 
-    /// One operation, to its end.
+    /// Executes one operation to its end.
     fn operate(
         &mut self,
         (pool, object): (PoolId, ObjectId),

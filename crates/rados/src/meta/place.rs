@@ -1,7 +1,7 @@
-//! Where the metadata are: one look with `ceph config-key get nacre/meta` tells.
+//! The location of the metadata, stored by `ceph config-key` under `nacre/meta`.
 //!
-//! The pointer is written when something is first to be kept. Two clients that do so at once write
-//! the same. `config-key` has no compare-and-set, so nothing else is in it.
+//! The pointer is written when something is first stored. Two clients that do so at once write the
+//! same value. `config-key` has no compare-and-set, so nothing else is stored in it.
 
 use crate::error::{EACCES, EINVAL, ENOENT, RadosError};
 use crate::handle::{Rados, To};
@@ -11,26 +11,26 @@ use serde_json::{Value, json};
 
 /// The key of the pointer.
 pub const KEY: &str = "nacre/meta";
-/// The object that is made.
+/// The name of the object that is created.
 pub const OBJECT: &str = "meta";
-/// What this program can read.
+/// The format that this program can read.
 pub const FORMAT: u64 = 1;
 
 /// Finds the metadata's object.
 pub trait Locate {
-    /// Where it is; `None`: nothing was ever kept.
+    /// The object's location; `None`: nothing was ever stored.
     ///
     /// # Errors
-    /// It cannot be found out, or this program cannot read what is there.
+    /// It cannot be determined, or this program cannot read what is stored.
     fn find(&mut self) -> Result<Option<(PoolId, ObjectId)>, RadosError>;
-    /// Makes a place for it.
+    /// Creates a location.
     ///
     /// # Errors
     /// The cluster does not allow it.
     fn make(&mut self) -> Result<(PoolId, ObjectId), RadosError>;
 }
 
-/// What the pointer says.
+/// The pointer's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pointer {
     /// The pool's name.
@@ -40,15 +40,15 @@ pub struct Pointer {
 }
 
 impl Pointer {
-    /// As text.
+    /// Encodes it as text.
     #[must_use]
     pub fn text(&self) -> String {
         json!({ "format": FORMAT, "object": self.object, "pool": self.pool }).to_string()
     }
-    /// From text.
+    /// Parses the text.
     ///
     /// # Errors
-    /// It is no pointer, or one to a format that this program does not know.
+    /// It is no pointer, or one to a format unknown to this program.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -75,11 +75,11 @@ impl Pointer {
     }
 }
 
-/// Where a Ceph cluster's monitors say.
+/// The location according to a Ceph cluster's monitors.
 pub struct ConfigKey(Rados);
 
 impl ConfigKey {
-    /// Of a cluster.
+    /// For a cluster.
     #[must_use]
     pub const fn new(rados: Rados) -> Self {
         Self(rados)

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!  submit, watch ─▶ channel ─▶ thread: MetaStore ── one call after the other
-//!                      ▲            │           └── between them: a look for each watch, when hinted, or now and then
+//!                      ▲            │           └── between them: a look for each watch, after a hint, or periodically
 //!        poke ─────────┘            ▼
-//!  done, news ◀── listen ◀── what was heard ── wake ─▶ host
+//!  done, news ◀── listen ◀── results ── wake ─▶ host
 //! ```
-//! Calls are carried out in order. What is refused for the moment is tried again until its caller
-//! gives up, as our own monitors' clients do.
+//! Calls are executed in order. A temporarily refused call is retried until its caller gives up,
+//! like with Nacre's own monitors.
 //!
-//! Invariants: a call ends once; what a watch tells comes in the order of revisions; nothing is
-//! told of a watch that was cancelled.
+//! Invariants: a call ends once; a watch's reports come in the order of revisions; nothing is
+//! reported for a cancelled watch.
 
 use super::cursor::Cursor;
 use super::place::Locate;
@@ -25,26 +25,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// After what was refused for the moment, and between two attempts to connect.
+/// Delay after a temporary refusal, and between two attempts to connect.
 const AGAIN: Duration = Duration::from_millis(100);
 const CONNECT_AGAIN: Duration = Duration::from_secs(1);
-/// Without watches the thread looks around so often.
+/// Interval of looks without watches.
 const IDLE: Duration = Duration::from_secs(5);
-/// So long, one that goes waits for calls that have not ended.
+/// How long a service that leaves waits for calls that have not ended.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
 
-/// What the thread is asked.
+/// A message to the thread.
 enum Ask {
     Call(u64, MetaCall),
     Watch(u64, MetaSpan, u64),
     Cancel(u64),
-    /// The store's cluster has something to say.
+    /// The store's cluster has an event.
     Poke,
-    /// Nothing comes any more.
+    /// No more messages follow.
     End,
 }
 
-/// What the thread has to say.
+/// The thread's results.
 #[derive(Default)]
 struct Heard {
     done: Vec<MetaDone>,
@@ -54,13 +54,13 @@ struct Heard {
 
 struct Shared {
     heard: Mutex<Heard>,
-    /// There is something in it.
+    /// Whether there are results.
     ready: AtomicBool,
-    /// A poke is on its way.
+    /// Whether a poke is in flight.
     poked: AtomicBool,
-    /// There is nothing to connect for any more.
+    /// There is no reason to connect any more.
     leaving: AtomicBool,
-    /// What waits for the cluster is to be given up.
+    /// What waits for the cluster must be abandoned.
     ending: AtomicBool,
     wake: Wake,
 }
@@ -79,7 +79,7 @@ impl Shared {
     }
 }
 
-/// Wakes the thread when its store's cluster has something to say: for [`crate::Ceph::waking`].
+/// Wakes the thread when its store's cluster has an event: for [`crate::Ceph::waking`].
 #[derive(Clone)]
 pub struct Poke {
     shared: Arc<Shared>,
@@ -87,7 +87,7 @@ pub struct Poke {
 }
 
 impl Poke {
-    /// As a call.
+    /// As a callback.
     #[must_use]
     pub fn wake(self) -> Wake {
         Arc::new(move || {
@@ -105,7 +105,7 @@ pub struct Queued {
     thread: Option<JoinHandle<()>>,
     next: u64,
     next_watch: u64,
-    /// Not ended, as far as their caller knows.
+    /// Calls that have not ended as far as their caller knows.
     open: BTreeSet<u64>,
     watches: BTreeSet<u64>,
     done: Vec<MetaDone>,
@@ -115,7 +115,7 @@ pub struct Queued {
 }
 
 impl Queued {
-    /// Starts the thread. `make` is called there until it makes a store; why it does not is said.
+    /// Starts the thread, which calls `make` until it returns a store; its errors are reported.
     pub fn start<D: Driven, L: Locate>(
         wake: Wake,
         mut make: impl FnMut(Poke) -> Result<MetaStore<D, L>, String> + Send + 'static,
@@ -164,7 +164,7 @@ impl Queued {
                 }
             }
         };
-        // Without threads there is no cluster: the machine is out of them, or of memory.
+        // Without threads there is no cluster: the machine has run out of them, or of memory.
         let thread = Builder::new()
             .name("nacre-meta".to_owned())
             .spawn(run)
@@ -186,12 +186,12 @@ impl Queued {
         }
     }
 
-    /// Whether [`Self::listen`] finds something.
+    /// Whether [`Self::listen`] has something to take.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.shared.ready.load(Ordering::SeqCst)
     }
-    /// Takes what the thread has said.
+    /// Takes the thread's results.
     pub fn listen(&mut self) {
         if !self.shared.ready.swap(false, Ordering::SeqCst) {
             return;
@@ -201,7 +201,7 @@ impl Queued {
             news,
             mut said,
         } = std::mem::take(&mut *self.shared.heard());
-        // Those that were given up have ended.
+        // Abandoned calls have already ended.
         let open = done.into_iter().filter(|done| self.open.remove(&done.id.0));
         self.done.extend(open);
         for (watch, news) in news {
@@ -215,12 +215,12 @@ impl Queued {
         }
         self.said.append(&mut said);
     }
-    /// Things that have ended as they were begun, or given up.
+    /// Number of calls that ended as soon as they were begun, or were abandoned.
     #[must_use]
     pub const fn ended(&self) -> u64 {
         self.ended
     }
-    /// Takes its lines for people.
+    /// Takes its human-readable log lines.
     pub fn said(&mut self) -> Vec<String> {
         std::mem::take(&mut self.said)
     }
@@ -234,7 +234,7 @@ impl Metadata for Queued {
         let id = self.next;
         self.next += 1;
         self.open.insert(id);
-        // The thread ends after this only.
+        // The thread only ends after this.
         let _ = self.asks.send(Ask::Call(id, call));
         Some(MetaId(id))
     }
@@ -278,7 +278,7 @@ impl Drop for Queued {
             return;
         };
         thread.thread().unpark();
-        // What was asked for last, such as that a lease is given back, matters to others.
+        // The last requests, such as giving back a lease, matter to others.
         while !thread.is_finished() && begun.elapsed() < LEAVE_MAX {
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -334,7 +334,7 @@ impl<D: Driven, L: Locate> Thread<D, L> {
     fn call(&mut self, id: u64, call: &MetaCall) {
         let result = loop {
             match self.store.call(call) {
-                // Nothing of it was done.
+                // It had no effect.
                 Err(MetaFailure::Refused(MetaError::Unavailable { .. }))
                     if !self.shared.is_ending() =>
                 {
@@ -356,10 +356,10 @@ impl<D: Driven, L: Locate> Thread<D, L> {
         });
     }
 
-    /// A look for each watch: what they find is told.
+    /// Looks for each watch, and reports what it finds.
     fn look(&mut self) {
         for (id, cursor) in &mut self.watches {
-            // What cannot be read now is looked at next time.
+            // What cannot be read now is read the next time.
             while let Ok(Some(news)) = self.store.news(cursor, Duration::ZERO) {
                 self.shared.say(|heard| heard.news.push((*id, news)));
                 if !cursor.is_behind() {
@@ -394,7 +394,7 @@ mod tests {
             otherwise: vec![],
         }
     }
-    /// Over one object in memory, and how often its host was woken.
+    /// With one in-memory object; also returns how often its host was woken.
     fn queued() -> (Queued, Receiver<()>) {
         let (sender, woken) = channel();
         let wake: Wake = Arc::new(move || sender.send(()).unwrap_or(()));
@@ -422,7 +422,7 @@ mod tests {
         }
     }
 
-    /// Went red when a host was woken before there was something to take.
+    /// Fails when a host is woken before there is something to take.
     #[test]
     fn calls_end_in_order_and_watches_tell_what_they_did() {
         let (mut queued, woken) = queued();
@@ -499,7 +499,7 @@ mod tests {
         assert_eq!(taken as u64, META_WINDOW);
     }
 
-    /// Refused until the cluster has been asked three times.
+    /// Refuses until the cluster has been asked three times.
     struct Late(u32);
     impl Locate for Late {
         fn find(&mut self) -> Result<Option<(PoolId, ObjectId)>, RadosError> {
@@ -548,7 +548,7 @@ mod tests {
         let (sender, _woken) = channel();
         let seen = Arc::new(Mutex::new(0));
         let at_end = seen.clone();
-        /// Counts what there is when it goes.
+        /// Records what there is when it is dropped.
         struct Last(super::super::fake::Shared, Arc<Mutex<u64>>);
         impl Drop for Last {
             fn drop(&mut self) {

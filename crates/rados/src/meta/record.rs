@@ -1,4 +1,4 @@
-//! Values of the map's entries. `docs/formats/rados-meta.md`; keys' values are
+//! Values of the omap's entries (`docs/formats/rados-meta.md`); keys' values are
 //! [`nacre_wire::msg::meta::MetaPair`].
 
 use nacre_types::Name;
@@ -10,27 +10,26 @@ use nacre_wire::wire_record;
 pub struct Head {
     /// The newest revision; 0: nothing was ever changed.
     pub revision: u64,
-    /// Bytes of the log's entries by block of 64 revisions, the oldest kept first; the last block
-    /// is the newest revision's.
+    /// Bytes of the log's entries by blocks of 64 revisions, oldest first; the last block is the
+    /// newest revision's.
     pub log: Vec<u64>,
     /// The newest lease's number.
     pub last_lease: u64,
-    /// Leases that there are.
+    /// Number of leases.
     pub leases: u64,
-    /// Keys that there are.
+    /// Number of keys.
     pub keys: u64,
     /// Bytes of keys and values.
     pub bytes: u64,
 }
 wire_record!(Head version 1 compat 1 { revision, log, last_lease, leases, keys, bytes } verify damage);
 
-/// What is counted stays below this: whoever may write the pool may have written anything, and
-/// nothing counts so far.
+/// Limit of all counters: anyone with write access to the pool may have written anything, and no
+/// real count gets this far.
 pub const COUNT_MAX: u64 = 1 << 48;
 
 impl Head {
-    /// What cannot be: numbers to which one could not be added, or a log that is not the
-    /// revision's.
+    /// What is impossible: numbers that would overflow, or a log that does not match the revision.
     fn damage(&self) -> Option<&'static str> {
         let counts = [
             self.revision,
@@ -53,28 +52,28 @@ impl Head {
 /// A lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseRecord {
-    /// How long it lasts without a renewal, in milliseconds.
+    /// Its duration without a renewal, in milliseconds.
     pub ttl_ms: u64,
-    /// The name of the client that took it.
+    /// The name of the client that owns it.
     pub owner: Name,
-    /// How often it was renewed: whoever has seen the same number for the lease's time knows that
-    /// its owner is silent.
+    /// Number of renewals: a client that has seen the same number for the lease's duration knows
+    /// that its owner is silent.
     pub renewals: u64,
 }
 wire_record!(LeaseRecord version 1 compat 1 { ttl_ms, owner, renewals });
 
-/// A key that goes with a lease.
+/// A key attached to a lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeldRecord {
-    /// What the key counts for in [`Head::bytes`].
+    /// The key's share of [`Head::bytes`].
     pub bytes: u64,
 }
 wire_record!(HeldRecord version 1 compat 1 { bytes });
 
-/// What a revision changed.
+/// The changes of a revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepRecord {
-    /// By key.
+    /// Ordered by key.
     pub events: Vec<MetaEvent>,
 }
 wire_record!(StepRecord version 1 compat 1 { events });

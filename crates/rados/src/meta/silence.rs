@@ -1,5 +1,5 @@
-//! Which leases' owners are silent: they left the number of renewals as it is for the whole time of
-//! the lease, and this client watched.
+//! Finds leases with silent owners: the number of renewals did not change for the whole duration of
+//! the lease while this client watched.
 //!
 //! ```text
 //!            read           read                       read             write, if the object is still of that version
@@ -7,9 +7,9 @@
 //!            renewals = 4   renewals = 4               renewals = 4
 //!             since = after this read ├─── at least the lease's time ───┤ before that read
 //! ```
-//! Nobody's wall clock counts, and no clock is compared with another one: an owner that renewed
-//! after `since` would have changed the number. Whoever comes new gives every lease its whole time
-//! again. Never early, then; how late depends on who watches.
+//! No wall clock is used, and no clocks are compared: an owner that renewed after `since` would
+//! have changed the number. A client that starts watching gives every lease its full duration
+//! again. So leases never end early; how late they end depends on the watching clients.
 
 use super::record::LeaseRecord;
 use nacre_types::Time;
@@ -30,7 +30,7 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// All leases, from a read that had ended then.
+    /// Takes over all leases, from a read that ended at that time.
     pub fn read(&mut self, ended: Time, leases: &BTreeMap<u64, LeaseRecord>) {
         self.seen.retain(|lease, _| leases.contains_key(lease));
         for (lease, record) in leases {
@@ -46,8 +46,8 @@ impl Silence {
             }
         }
     }
-    /// Leases that are to end, with the number of renewals that they stayed at; `began` is when the
-    /// newest read did.
+    /// Leases to end, with their unchanged number of renewals; `began` is when the newest read
+    /// began.
     #[must_use]
     pub fn due(&self, began: Time) -> Vec<(u64, u64)> {
         let due = |(_, seen): &(&u64, &Seen)| began.since(seen.since) >= seen.ttl;
@@ -77,7 +77,7 @@ mod tests {
         Time(ms * 1_000_000)
     }
 
-    // Went red when a renewal did not begin the time anew, and when the time began with the read
+    // Fails when a renewal does not restart the time, and when the time begins with the read
     // instead of after it.
     #[test]
     fn only_who_stays_silent_for_the_whole_time_is_due() {

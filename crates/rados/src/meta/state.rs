@@ -1,4 +1,4 @@
-//! What was read of the metadata: a part of them, all of one version of the object.
+//! The part of the metadata that was read, all from one version of the object.
 
 use super::layout::{self, Place};
 use super::record::{COUNT_MAX, Head, HeldRecord, LeaseRecord, StepRecord};
@@ -11,28 +11,28 @@ use std::collections::BTreeMap;
 /// See the module head.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
-    /// The object's version; `None`: there is no object yet.
+    /// The object's version; `None`: it does not exist yet.
     pub version: Option<Version>,
-    /// The head; of no object, that of nothing.
+    /// The head; the default one without an object.
     pub head: Head,
     /// Keys.
     pub pairs: Pairs,
     /// Leases.
     pub leases: BTreeMap<u64, LeaseRecord>,
-    /// Keys that go with leases.
+    /// Keys attached to leases.
     pub held: BTreeMap<u64, BTreeMap<Name, HeldRecord>>,
     /// Changes, by revision.
     pub log: BTreeMap<u64, StepRecord>,
-    /// Of a stretch of which a part is enough, there may be more than this.
+    /// For a range of which a part is enough, there may be more than this.
     pub more: bool,
 }
 
-/// An entry that cannot be read.
+/// An entry that cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damaged {
     /// Its name.
     pub entry: Name,
-    /// What is wrong; `None`: no entry has such a name.
+    /// What is wrong; `None`: it is no valid entry name.
     pub why: Option<Malformed>,
 }
 impl std::fmt::Display for Damaged {
@@ -50,10 +50,10 @@ impl std::fmt::Display for Damaged {
 impl std::error::Error for Damaged {}
 
 impl State {
-    /// Takes in an entry.
+    /// Adds an entry.
     ///
     /// # Errors
-    /// It is none, or damaged.
+    /// It is invalid or damaged.
     pub fn take(&mut self, entry: &[u8], value: &[u8]) -> Result<(), Damaged> {
         let damaged = |why| Damaged {
             entry: Name::copy(entry),
@@ -95,7 +95,7 @@ impl State {
 mod tests {
     use super::*;
 
-    // Went red when names were not compared.
+    // Fails when names are not compared.
     #[test]
     fn an_entry_under_another_keys_name_is_damage() {
         let pair = MetaPair {
@@ -130,8 +130,8 @@ mod tests {
         assert_eq!(state.pairs.len(), 1);
     }
 
-    // Went red without each of the three checks: the next change would have overflowed, or the
-    // log's oldest revision been wrong.
+    // Fails without each of the three checks: the next change would overflow, or the log's oldest
+    // revision would be wrong.
     #[test]
     fn numbers_to_which_nothing_can_be_added_are_damage() {
         let mut state = State::default();

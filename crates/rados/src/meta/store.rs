@@ -1,11 +1,12 @@
-//! Requests, watches, the end of leases: what clients call.
+//! Requests, watches, and the end of leases: the interface for clients.
 //!
 //! ```text
 //!  call ─▶ admit ─▶ ┌─▶ read ─▶ decide ─▶ nothing to write ─▶ answer
 //!                   │                └──▶ write, guarded by the version read ─▶ answer
 //!                   └── lost the race ◀─────────┘
 //! ```
-//! A lost race means that somebody else's change took effect: all together always get on.
+//! A lost race means that another client's change took effect: the clients together always make
+//! progress.
 
 use super::cursor::Cursor;
 use super::decide::{self, Decision, admit};
@@ -20,16 +21,16 @@ use nacre_types::{Name, Time, Version};
 use nacre_wire::msg::meta::{MetaCall, MetaError, MetaPair, MetaResult, MetaSpan};
 use std::time::Duration;
 
-/// For how long races are lost before the caller hears of it.
+/// How long races may be lost before the caller gets an error.
 const REQUEST_MAX: Duration = Duration::from_secs(30);
-/// Watches look so often where changes are not hinted at.
+/// Interval of watches' looks without hints.
 const POLL: Duration = Duration::from_millis(200);
-/// Watches look so often where they are: whoever changed something may have died before its hint.
+/// The same with hints: a client that changed something may have died before its hint.
 const POLL_HINTED: Duration = TEND;
-/// Leases are looked at so often.
+/// Interval of checking leases.
 const TEND: Duration = Duration::from_millis(500);
 
-/// For whoever asked; nothing was done.
+/// The error for the caller; nothing was executed.
 fn not_done(trouble: Trouble) -> MetaFailure {
     MetaFailure::Refused(match trouble {
         Trouble::Lost => MetaError::Unavailable {
@@ -61,7 +62,7 @@ pub struct MetaStore<D: Driven, L> {
 }
 
 impl MetaStore<Ceph, ConfigKey> {
-    /// On a Ceph cluster, for a client that calls itself so.
+    /// On a Ceph cluster, for a client with this name.
     #[must_use]
     pub fn connect(rados: Rados, who: &str) -> Self {
         Self::new(Ceph::new(rados.clone()), ConfigKey::new(rados), who)
@@ -69,7 +70,7 @@ impl MetaStore<Ceph, ConfigKey> {
 }
 
 impl<D: Driven, L: Locate> MetaStore<D, L> {
-    /// Over a cluster of objects.
+    /// On an object cluster.
     pub fn new(objects: D, locate: L, who: &str) -> Self {
         Self {
             object: Object::new(objects, locate),
@@ -80,8 +81,8 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
         }
     }
 
-    /// Without hints: watchers find its changes when they look by themselves. For keys that only
-    /// readers care for.
+    /// Without hints: watchers find its changes when they look by themselves. For keys that no
+    /// client watches.
     #[must_use]
     pub fn quiet(mut self) -> Self {
         self.object.quiet();
@@ -90,11 +91,11 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
 
     // ── requests ────────────────────────────────────────────────────────────────────────
 
-    /// Carries out a request: the store's revision, and what came of it. Waits for it, for a minute
-    /// or two at most where the cluster fails.
+    /// Executes a request; returns the store's revision and the result. Waits for it, at most a
+    /// minute or two if the cluster fails.
     ///
     /// # Errors
-    /// It is refused, and nothing of it was done; or its end is unknown.
+    /// It is refused without effect; or its outcome is unknown.
     pub fn call(&mut self, call: &MetaCall) -> Result<(u64, MetaResult), MetaFailure> {
         admit(&self.who, call).map_err(MetaFailure::Refused)?;
         let (needs, until) = (Needs::of(call), self.object.now() + REQUEST_MAX);
@@ -130,8 +131,8 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
         }
     }
 
-    /// All keys of a span, and the revision that was read first. Long lists come in several reads,
-    /// each as of its time; a watch from the revision on misses nothing.
+    /// All keys of a span, and the revision that was read first. Long lists take several reads,
+    /// each at its own time; a watch from that revision on misses nothing.
     ///
     /// # Errors
     /// As [`Self::call`].
@@ -158,11 +159,11 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
 
     // ── watches ─────────────────────────────────────────────────────────────────────────
 
-    /// What a watch has to say next, waiting at most `max` for it. While the cluster does not
-    /// answer, that is nothing. Leases of silent owners end meanwhile.
+    /// A watch's next report, waiting at most `max` for it. While the cluster does not answer,
+    /// there is none. Meanwhile leases of silent owners are ended.
     ///
     /// # Errors
-    /// The cluster refuses to be read.
+    /// The cluster refuses the read.
     pub fn news(
         &mut self,
         cursor: &mut Cursor,
@@ -192,12 +193,12 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
         Ok(None)
     }
 
-    /// Whether there was a hint, since [`Self::news`] looked last, that something has changed.
+    /// Whether there was a hint of a change since [`Self::news`] last looked.
     pub fn was_hinted(&mut self) -> bool {
         self.object.turn(Duration::ZERO);
         self.object.was_hinted()
     }
-    /// When it is worth looking again without a hint.
+    /// When to look again without a hint.
     #[must_use]
     pub const fn look_again(&self) -> Duration {
         if self.object.listens() {
@@ -207,7 +208,7 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
         }
     }
 
-    /// Waits until it is worth looking again; false: the time is over.
+    /// Waits until it is time to look again; returns false when the time is over.
     fn wait(&mut self, until: Time) -> bool {
         let begun = self.object.now();
         loop {
@@ -226,15 +227,15 @@ impl<D: Driven, L: Locate> MetaStore<D, L> {
 
     // ── leases ──────────────────────────────────────────────────────────────────────────
 
-    /// Ends leases whose owners are silent. To be called at least every second by whoever lives
-    /// long; watching does it.
+    /// Ends leases with silent owners. To be called at least every second by long-running clients;
+    /// watching does it.
     pub fn tend(&mut self) {
         let now = self.object.now();
         if now < self.tend_at {
             return;
         }
         self.tend_at = now + TEND;
-        // What fails is tried again next time.
+        // What fails is retried the next time.
         let _ = self.try_tend(now + REQUEST_MAX);
     }
 

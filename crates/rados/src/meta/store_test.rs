@@ -1,5 +1,5 @@
-//! The store over objects in memory, with a clock that only waiting moves: races, faults and time
-//! are what the test says.
+//! The store on in-memory objects, with a clock that only waiting advances: the test controls
+//! races, faults and time.
 
 use super::cursor::Cursor;
 use super::decide::KEYS_MAX;
@@ -71,7 +71,7 @@ fn refused(store: &mut Store, call: &MetaCall) -> MetaError {
         other => panic!("{other:?}"),
     }
 }
-/// What the object's head says, and what its entries add up to.
+/// Compares the object's head with the sums of its entries.
 fn check(world: &Shared) {
     let world = world.borrow();
     let Some(omap) = world.object.as_ref().map(|there| &there.omap) else {
@@ -145,7 +145,7 @@ fn keys_are_kept_and_nothing_is_made_for_readers() {
     assert_eq!(names(&mut store, ""), [] as [&str; 0]);
 }
 
-// Went red when a lost race was answered as if it had been won, and when the guard was left out.
+// Fails when a lost race is answered as if it had been won, and when the guard is left out.
 #[test]
 fn a_change_that_comes_between_is_seen() {
     let world = world();
@@ -174,7 +174,7 @@ fn a_change_that_comes_between_is_seen() {
             return;
         }
     };
-    // Every fifth operation, another client adds something in between: also between a transaction's
+    // Before every fifth operation, another client adds something: also between a transaction's
     // read and its write.
     let at = world.borrow().operations;
     for number in (at..at + 150).step_by(5) {
@@ -189,7 +189,7 @@ fn a_change_that_comes_between_is_seen() {
                     .parse()
                     .expect("a number");
                 set(&mut other, "a/n", &(old + 100).to_string());
-                // What was planned by number stays where it was.
+                // Planned actions keep their operation numbers.
                 let mut world = world.borrow_mut();
                 world.operations = before;
                 world.meanwhile = kept;
@@ -204,7 +204,7 @@ fn a_change_that_comes_between_is_seen() {
     check(&world);
 }
 
-// Went red when nobody waited, and when all waited as long.
+// Fails when no client waits, and when all wait equally long.
 #[test]
 fn who_lost_a_race_waits_a_little_and_not_everybody_as_long() {
     let world = world();
@@ -239,7 +239,8 @@ fn a_list_in_pages_is_of_one_version_in_a_transaction() {
     set(&mut store, "b/k", "x");
     world.borrow_mut().page = 7;
     assert_eq!(names(&mut store, "a/").len(), 40);
-    // Between the pages of a deletion, a key is added before and one after where it is.
+    // Between the pages of a deletion, one key is added before the current position and one after
+    // it.
     let at = world.borrow().operations;
     world.borrow_mut().meanwhile.insert(
         at + 2,
@@ -268,7 +269,7 @@ fn what_does_not_come_back_may_have_happened_and_a_read_says_so_plainly() {
     let mut store = client(&world, "admin");
     set(&mut store, "a/k", "1");
     for happens in [true, false] {
-        // The read comes back, the write does not.
+        // The read is answered, the write is not.
         let at = world.borrow().operations;
         let fail = move |world: &Shared| world.borrow_mut().silent.push_back(happens);
         world.borrow_mut().meanwhile.insert(at + 1, Box::new(fail));
@@ -287,7 +288,7 @@ fn what_does_not_come_back_may_have_happened_and_a_read_says_so_plainly() {
     assert!(matches!(silent, MetaError::Unavailable { .. }));
 }
 
-/// All that a watch tells until it has nothing to say.
+/// All reports of a watch until there are no more.
 fn told(store: &mut Store, cursor: &mut Cursor) -> Vec<u64> {
     let mut revisions = Vec::new();
     while let Some(news) = store.news(cursor, Duration::ZERO).expect("readable") {
@@ -320,7 +321,7 @@ fn a_watch_tells_every_revision_once_also_after_a_new_beginning() {
     assert_eq!(told(&mut client(&world, "eve"), &mut again), evens[25..]);
 }
 
-/// How many milliseconds after a change another client's watch tells of it.
+/// How many milliseconds after a change another client's watch reports it.
 fn told_after(world: &Shared) -> u64 {
     let mut reader = client(world, "eve");
     let mut cursor = Cursor::new(prefix("a/"), 0);
@@ -340,7 +341,7 @@ fn told_after(world: &Shared) -> u64 {
     world.borrow().now.since(at).as_millis() as u64
 }
 
-// Went red without `Hints::listen`, without `Hints::send`, and when a lost ear was not opened
+// Fails without `Hints::listen`, without `Hints::send`, and when a lost watch is not registered
 // again.
 #[test]
 fn a_hint_lets_watches_look_at_once_and_without_one_they_look_by_themselves() {
@@ -353,7 +354,7 @@ fn a_hint_lets_watches_look_at_once_and_without_one_they_look_by_themselves() {
     set(&mut client(&hinted, "admin"), "a/k", "old");
     let soon = told_after(&hinted);
     assert!(soon < 10, "{soon} ms");
-    // The ear is lost while it waits: the loss is heard, and it listens again.
+    // The watch is lost while it waits: it learns of the loss and registers again.
     let lose = |world: &Shared| {
         let (since, mut world) = (Time::ZERO, world.borrow_mut());
         for (watch, (there, events)) in world.watchers.iter_mut().filter(|(_, (there, _))| *there) {
@@ -375,7 +376,7 @@ fn a_hint_lets_watches_look_at_once_and_without_one_they_look_by_themselves() {
     );
 }
 
-// Went red when a hint under way was not looked at, and when leases were hinted at.
+// Fails when a hint in flight is ignored, and when leases cause hints.
 #[test]
 fn while_a_hint_is_under_way_all_changes_become_one_more() {
     let world = world();
@@ -418,7 +419,7 @@ fn what_is_compacted_is_told_and_the_object_stays_small() {
     );
 }
 
-// Went red when renewals were not looked at.
+// Fails when renewals are ignored.
 #[test]
 fn a_lease_goes_with_its_silent_owner_and_never_before() {
     let world = world();
@@ -461,7 +462,7 @@ fn a_lease_goes_with_its_silent_owner_and_never_before() {
         }
         gone
     };
-    // Its owner renews every three seconds: it stays for as long as that goes on.
+    // Its owner renews every three seconds: it stays as long as that continues.
     for _ in 0..5 {
         assert_eq!(watch(&mut other, 3_000), [] as [&str; 0]);
         owner.call(&MetaCall::KeepAlive { lease }).expect("alive");
@@ -476,10 +477,10 @@ fn a_lease_goes_with_its_silent_owner_and_never_before() {
     check(&world);
 }
 
-// Went red when the number of renewals was not looked at again, and when the guard was left out.
+// Fails when the number of renewals is not checked again, and when the guard is left out.
 #[test]
 fn a_renewal_at_the_last_moment_is_in_time() {
-    // Before the lease is read that is to end, and between that and its end.
+    // Before the lease to end is read, and between that and its end.
     for before in [1, 2] {
         let world = world();
         let (mut owner, mut other) = (client(&world, "alice"), client(&world, "bob"));

@@ -1,12 +1,13 @@
-//! What a client knows of the installed classes, and what it makes of calls.
+//! A client's knowledge of the installed classes, and the translation of calls.
 //!
 //! ```text
-//!  a call ── known, and younger than a second ──▶ the source goes with it
-//!    └── otherwise it waits for a reading (registry's version; if that is new, the registry), then the same
+//!  a call ── known, and younger than a second ──▶ the source is sent with it
+//!    └── otherwise it waits for a read (the registry's version; if that is new, the registry), then the same
 //! ```
-//! Sources are read with the first call of their class. *Invariant*: a call runs what was active at
-//! most [`YOUNG`] before it began, or later; if reading takes longer, then since the reading began.
-//! What one client runs never goes back. Another client may run the older version for so long.
+//! Sources are read at the first call of their class. *Invariant*: a call runs what was active at
+//! most [`YOUNG`] before it began, or later; if reading takes longer, then since the read began.
+//! One client never goes back to an older version. Another client may run the older version for
+//! that long.
 
 use crate::error::{EIO, EOPNOTSUPP, EPERM};
 use crate::handle::Rados;
@@ -22,11 +23,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// For so long what was read is taken for what is.
+/// How long the list that was read counts as current.
 pub const YOUNG: Duration = Duration::from_secs(1);
 
-/// Nobody waits longer for a reading: most of it is bounded by librados, which waits for monitors
-/// as long as it takes, though.
+/// Longest wait for a read: most of it is bounded by librados, which however waits for monitors
+/// without a limit.
 const READING_MAX: Duration = Duration::from_secs(30);
 
 /// An active version of a class.
@@ -34,21 +35,21 @@ const READING_MAX: Duration = Duration::from_secs(30);
 struct Class {
     activation: u64,
     digest: SourceDigest,
-    /// Or why it cannot be had; `None` while nobody has asked for it.
+    /// The source, or why it is unavailable; `None` while it was not requested.
     source: Option<Result<Bytes, String>>,
 }
 
-/// All active classes, as one version of the registry has them.
+/// All active classes in one version of the registry.
 #[derive(Debug, Default)]
 pub struct Active {
     version: Option<Version>,
     classes: BTreeMap<Name, Class>,
 }
 
-/// What a call became: for its answer.
+/// The call of an installed class, for its answer.
 #[derive(Clone, Debug)]
 pub struct Installed {
-    /// Which activation runs.
+    /// The activation that runs.
     pub activation: u64,
     class: Name,
     method: Name,
@@ -58,9 +59,9 @@ pub struct Installed {
 #[derive(Default)]
 pub struct Classes {
     known: Option<Arc<Active>>,
-    /// When the last reading began that came to an end.
+    /// When the last completed read began.
     since: Option<Instant>,
-    /// When the reading began that is under way.
+    /// When the read in flight began.
     reading: Option<Instant>,
     waiting: Vec<u64>,
     /// Classes that were ever called.
@@ -68,15 +69,15 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// The classes, if they are known well enough.
+    /// The classes, if they are current enough.
     #[must_use]
     pub fn young(&self) -> Option<Arc<Active>> {
         self.known
             .clone()
             .filter(|_| self.since.is_some_and(|since| since.elapsed() < YOUNG))
     }
-    /// Lets an operation wait for a reading; what is known so far and what is to be read, if one is
-    /// to begin.
+    /// Makes an operation wait for a read; returns what is known so far and what to read, if a read
+    /// must begin.
     pub fn wait(
         &mut self,
         id: u64,
@@ -90,15 +91,15 @@ impl Classes {
         self.reading = Some(Instant::now());
         Some((self.known.clone(), self.wanted.clone()))
     }
-    /// Those that wait for a reading that takes too long: [`READING_MAX`]. Whoever comes to wait
-    /// for it later is told at once.
+    /// Operations that have waited too long for a read: [`READING_MAX`]. Operations that begin to
+    /// wait for it later are refused at once.
     pub fn overdue(&mut self) -> Vec<u64> {
         match self.reading {
             Some(began) if began.elapsed() > READING_MAX => std::mem::take(&mut self.waiting),
             _ => Vec::new(),
         }
     }
-    /// A reading has ended: those that waited for it.
+    /// A read has ended: returns the operations that waited for it.
     pub fn read(&mut self, active: Option<Arc<Active>>) -> Vec<u64> {
         let began = self.reading.take();
         if active.is_some() {
@@ -108,7 +109,7 @@ impl Classes {
     }
 }
 
-/// The classes that an operation calls: installed ones, perhaps.
+/// The classes that an operation calls, which may be installed ones.
 pub fn called(operation: &Operation) -> impl Iterator<Item = &Name> {
     operation.ops.iter().filter_map(|op| {
         if let SubOp::Call { class, .. } = op {
@@ -120,7 +121,7 @@ pub fn called(operation: &Operation) -> impl Iterator<Item = &Name> {
 }
 
 impl Active {
-    /// Whether all is known that the operation's calls need.
+    /// Whether everything needed by the operation's calls is known.
     #[must_use]
     pub fn suffices(&self, operation: &Operation) -> bool {
         called(operation).all(|class| {
@@ -130,20 +131,20 @@ impl Active {
         })
     }
 
-    /// Whether the sources of these classes were read, of those that are installed.
+    /// Whether the sources of these classes were read, as far as they are installed.
     fn has(&self, wanted: &BTreeSet<Name>) -> bool {
         let installed = wanted.iter().filter_map(|name| self.classes.get(name));
-        // One that could not be read a moment ago is tried again.
+        // A source that could not be read before is read again.
         installed
             .into_iter()
             .all(|class| matches!(class.source, Some(Ok(_))))
     }
 
-    /// Reads what is installed, and the sources of some classes; those of `known` are not read
+    /// Reads the installed classes, and the sources of some of them; those in `known` are not read
     /// again. Waits for the cluster.
     ///
     /// # Errors
-    /// The cluster's.
+    /// The cluster's error.
     pub fn load(
         cluster: &Rados,
         known: Option<Arc<Self>>,
@@ -155,7 +156,7 @@ impl Active {
                     "pool {HOME}, which says what classes are installed, cannot be read by this client: {why}"
                 ),
             }),
-            // Nothing has happened to the operation itself.
+            // The operation itself is not affected.
             Failure::Unknown => Failure::Foreign {
                 code: crate::error::ETIMEDOUT,
                 why: format!(
@@ -192,7 +193,7 @@ impl Active {
                 .map(|same| &same.source)
             {
                 Some(Some(Ok(source))) => Some(Ok(source.clone())),
-                // A source that is lost is the trouble of those who call it.
+                // A lost source only affects its callers.
                 _ if wanted.contains(name) => Some(
                     store
                         .source(kind, name, current)
@@ -212,11 +213,11 @@ impl Active {
         Ok(Arc::new(Self { version, classes }))
     }
 
-    /// Puts the sources of installed classes into an operation; which parts they are. Calls of
-    /// other classes stay what they are: classes of Ceph.
+    /// Adds the sources of installed classes to an operation; returns the parts concerned. Calls of
+    /// other classes, which are Ceph's, are not changed.
     ///
     /// # Errors
-    /// An installed class whose source cannot be had.
+    /// The source of an installed class is unavailable.
     pub fn put_into(
         &self,
         operation: &mut Operation,
@@ -274,8 +275,8 @@ impl Active {
     }
 }
 
-/// Why a call of an installed class failed: its number, and its output; `None` where librados gives
-/// none, in an operation of several parts.
+/// Why a call of an installed class failed: its error number, and its output; `None` where librados
+/// returns none, in an operation of several parts.
 #[must_use]
 pub fn failed(call: &Installed, index: u32, code: i32, output: Option<&[u8]>) -> Failure {
     let Installed {
@@ -304,7 +305,7 @@ pub fn failed(call: &Installed, index: u32, code: i32, output: Option<&[u8]>) ->
     Failure::Refused(match output.split_first() {
         Some((&lua::RAN, why)) => method_failed(String::from_utf8_lossy(why).into_owned()),
         Some((&lua::MISSING, _)) => OpFailure::NoSuchMethod { why: missing },
-        // The class did not even begin.
+        // The class was not even started.
         _ if matches!(code, EOPNOTSUPP | EPERM) => OpFailure::NoSuchMethod {
             why: super::no_lua(code),
         },

@@ -1,12 +1,13 @@
 //! Programs on a Ceph cluster (MAL-20, MAL-22; DESIGN §4 "portable profile"): `nacre class …`, and
-//! what a call of an installed class is there.
+//! how installed classes are called there.
 //!
 //! ```text
-//!  `program install` ─▶ our checker, the profile, the cluster's own Lua ─▶ registry (one object) + source (an object)
-//!  a call ─▶ classes: which sources are active, at most a second old ─▶ the source travels with the call to `cls_lua`
+//!  `program install` ─▶ Nacre's checker, the profile, the cluster's own Lua ─▶ registry (one object) + source (an object)
+//!  a call ─▶ classes: the active sources, at most a second old ─▶ the source is sent with the call to `cls_lua`
 //! ```
-//! * [`registry`]: the object and what commands do to it, pure; [`store`]: reading and writing it;
-//! * `classes`: what a client knows of it, and what it makes of calls.
+//! * [`registry`]: the object and the effects of commands on it, pure; [`store`]: reading and
+//!   writing it;
+//! * `classes`: a client's knowledge of it, and the translation of calls.
 
 pub mod classes;
 pub mod registry;
@@ -25,13 +26,13 @@ use registry::Registry;
 use serde_json::{Value, json};
 use store::{Store, Trouble};
 
-/// The object that classes are tried on. It never exists.
+/// The object on which classes are tried. It never exists.
 const TRIED: &str = "tried";
 
-/// Answers `program …`.
+/// Executes `program …`.
 ///
 /// # Errors
-/// What is wrong with the request or the source; the cluster's.
+/// What is wrong with the request or the source; the cluster's error.
 pub fn command(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
     let text = |field: &str| {
         request
@@ -74,7 +75,7 @@ pub fn command(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
     store.change(request, &mut { check }).map_err(said)
 }
 
-/// Refuses classes that take more than the portable profile promises.
+/// Refuses classes that exceed the portable profile.
 fn portable(name: &str, source: &str) -> Result<(), Trouble> {
     match Chunk::new(name, source).profile() {
         Profile::Portable => Ok(()),
@@ -85,8 +86,8 @@ fn portable(name: &str, source: &str) -> Result<(), Trouble> {
     }
 }
 
-/// Lets the cluster's own Lua load a class: what the portable profile's two Lua's do not have in
-/// common is known there.
+/// Loads a class with the cluster's own Lua, which detects what the two Luas of the portable
+/// profile do not have in common.
 fn tried(store: &mut Store<'_>, name: &str, source: &str) -> Result<(), Trouble> {
     let script = lua::installed(name.as_bytes(), None, source.as_bytes());
     let op = SubOp::Eval {
@@ -116,7 +117,7 @@ fn tried(store: &mut Store<'_>, name: &str, source: &str) -> Result<(), Trouble>
     }
 }
 
-/// What keeps scripts from running at all.
+/// What prevents scripts from running at all.
 #[must_use]
 pub(crate) fn no_lua(code: i32) -> String {
     format!(

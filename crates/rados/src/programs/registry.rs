@@ -1,17 +1,17 @@
-//! The registry of programs on a Ceph cluster: one object, of which each change is the change of
-//! one version.
+//! The registry of programs on a Ceph cluster: one object, each change of which is guarded by the
+//! version read.
 //!
 //! ```text
-//!  omap of `programs`:  head ─▶ RegistryHead: how many changes, last activation
+//!  omap of `programs`:  head ─▶ RegistryHead: number of changes, last activation
 //!                       class/NAME, policy/NAME ─▶ Program: activation, active version, versions
-//!  beside it, for each source:  class/NAME/DIGEST
+//!  separate objects, for each source:  class/NAME/DIGEST
 //! ```
-//! What a command means is what it means to a monitor (`nacre_mon::run_program`): the object is
-//! read into a map that holds nothing else, the command runs on that, and what it changed is
-//! written, if the object is still of the version that was read.
+//! A command has the same meaning as at a monitor (`nacre_mon::run_program`): the object is read
+//! into a map without other content, the command runs on that, and the changes are written if the
+//! object still has the version that was read.
 //!
-//! *Invariant*: activations only grow, through removals too: the head has the last one, and every
-//! activation changes the head.
+//! *Invariant*: activation numbers only increase, even over removals: the head has the last one,
+//! and every activation changes the head.
 
 use bytes::Bytes;
 use nacre_types::{ClusterId, Name, Version};
@@ -29,16 +29,16 @@ const HEAD: &[u8] = b"head";
 #[derive(Clone, Debug)]
 pub struct Registry {
     map: ClusterMap,
-    /// Of the object; `None` if there is none.
+    /// The object's version; `None` if it does not exist.
     version: Option<Version>,
 }
 
-/// What a command comes to.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Outcome {
     /// The answer.
     pub reply: Value,
-    /// What is to be written, guarded; empty if nothing changes.
+    /// What to write, guarded; empty if nothing changes.
     pub ops: Vec<SubOp>,
 }
 
@@ -49,7 +49,7 @@ fn key(kind: ProgramKind, name: &Name) -> Bytes {
 }
 
 impl Registry {
-    /// One without programs: there is no object.
+    /// A registry without programs: the object does not exist.
     #[must_use]
     pub fn empty() -> Self {
         let nothing = CrushSection::parse("").expect("no hierarchy is one");
@@ -59,10 +59,10 @@ impl Registry {
         }
     }
 
-    /// From the object's entries.
+    /// Decodes the object's entries.
     ///
     /// # Errors
-    /// It was written by somebody else, or by a newer Nacre.
+    /// It was written by another program, or by a newer Nacre.
     pub fn read(entries: &[(Bytes, Bytes)], version: Version) -> Result<Self, String> {
         let mut this = Self {
             version: Some(version),
@@ -102,11 +102,11 @@ impl Registry {
     /// Runs a command.
     ///
     /// # Errors
-    /// One sentence for people, the monitors'.
+    /// One human-readable sentence, from the monitors' code.
     pub fn run(&self, request: &Value) -> Result<Outcome, String> {
         let mut next = self.map.clone();
-        // Who may is for the Ceph cluster to say, which knows its clients: whoever may write to
-        // this pool.
+        // The Ceph cluster decides who may do this, because it knows its clients: those with write
+        // access to this pool.
         let client = request
             .get("client")
             .and_then(Value::as_str)
@@ -162,7 +162,7 @@ mod tests {
     use serde_json::json;
     use std::collections::BTreeMap;
 
-    /// The object, as an OSD would keep it.
+    /// The object as an OSD would store it.
     #[derive(Default)]
     struct Kept {
         entries: BTreeMap<Bytes, Bytes>,

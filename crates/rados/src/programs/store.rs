@@ -1,5 +1,5 @@
-//! The registry and its sources on the cluster, one operation after the other: for those who may
-//! wait, each for no longer than an operation may take.
+//! The registry and its sources on the cluster, one operation after another: for callers that may
+//! wait, each time no longer than an operation may take.
 
 use crate::programs::registry::{Outcome, REGISTRY, Registry};
 use bytes::Bytes;
@@ -12,19 +12,19 @@ use nacre_wire::{Payload, map::ProgramVersion};
 use serde_json::Value;
 use std::time::Duration;
 
-/// So often a change is tried again because somebody else was faster.
+/// Most attempts of a change after lost races.
 const ATTEMPTS_MAX: u32 = 32;
 /// Entries read at a time.
 const PAGE: u32 = 500;
-/// For how long one turn waits; then the next does.
+/// How long one turn waits at most.
 const TURN: Duration = Duration::from_secs(1);
 
-/// What keeps somebody from an answer.
+/// Why there is no answer.
 #[derive(Debug)]
 pub enum Trouble {
-    /// What was asked for makes no sense, in words for people.
+    /// The request is invalid; human-readable.
     Refused(String),
-    /// The cluster.
+    /// The cluster's failure.
     Cluster(Failure),
 }
 impl From<Failure> for Trouble {
@@ -40,7 +40,7 @@ pub struct Store<'c> {
 }
 
 impl<'c> Store<'c> {
-    /// In the pool of that number, with a client that has nothing else in flight.
+    /// In the pool with that id, using a client with nothing else in flight.
     pub fn new(cluster: &'c mut dyn Driven, pool: PoolId) -> Self {
         Self { cluster, pool }
     }
@@ -52,7 +52,7 @@ impl<'c> Store<'c> {
     /// Runs an operation to its end.
     ///
     /// # Errors
-    /// The cluster's.
+    /// The cluster's error.
     pub fn run_here(
         &mut self,
         object: ObjectId,
@@ -74,7 +74,7 @@ impl<'c> Store<'c> {
             .expect("nothing else is in flight");
         let mut ended = Vec::new();
         loop {
-            // It ends: librados gives up what has no answer.
+            // It ends: librados abandons unanswered operations.
             self.cluster.turn(TURN);
             self.cluster.completions(&mut ended);
             if let Some(at) = ended.iter().position(|completion| completion.id == id) {
@@ -83,10 +83,10 @@ impl<'c> Store<'c> {
         }
     }
 
-    /// The registry's version; `None` if there is none.
+    /// The registry's version; `None` if it does not exist.
     ///
     /// # Errors
-    /// The cluster's.
+    /// The cluster's error.
     pub fn version(&mut self) -> Result<Option<Version>, Failure> {
         match self.run(ObjectId::named(REGISTRY), vec![SubOp::Stat {}]) {
             Ok(done) => Ok(Some(done.version)),
@@ -95,10 +95,10 @@ impl<'c> Store<'c> {
         }
     }
 
-    /// All of the registry, of one version.
+    /// The whole registry, at one version.
     ///
     /// # Errors
-    /// The cluster's; also when the registry is not one.
+    /// The cluster's error; also when the registry is invalid.
     pub fn registry(&mut self) -> Result<(Registry, Option<Version>), Failure> {
         'anew: for _ in 0..ATTEMPTS_MAX {
             let (mut all, mut of) = (Vec::<(Bytes, Bytes)>::new(), None);
@@ -132,10 +132,10 @@ impl<'c> Store<'c> {
         Err(Failure::Refused(OpFailure::Expired {}))
     }
 
-    /// The source of a version, checked against its digest.
+    /// The source of a version, verified against its digest.
     ///
     /// # Errors
-    /// The cluster's; it is not there, or is another one.
+    /// The cluster's error; the source is missing, or does not match.
     pub fn source(
         &mut self,
         kind: ProgramKind,
@@ -157,8 +157,8 @@ impl<'c> Store<'c> {
         Ok(source)
     }
 
-    /// Runs a command on the newest registry. `check` may refuse what would change it; it is asked
-    /// once, before the first attempt.
+    /// Runs a command on the newest registry. `check` may refuse a change; it is called once,
+    /// before the first attempt.
     ///
     /// # Errors
     /// [`Trouble`].
@@ -178,8 +178,8 @@ impl<'c> Store<'c> {
             }
             match self.run(ObjectId::named(REGISTRY), ops) {
                 Ok(_) => return Ok(reply),
-                // Somebody else has changed it: on what it has become, the command may mean
-                // something else.
+                // Another client has changed it: on the new state, the command may mean something
+                // else.
                 Err(Failure::Refused(
                     OpFailure::Guard { .. } | OpFailure::AlreadyExists {} | OpFailure::NotFound {},
                 )) => {}

@@ -1,9 +1,8 @@
-//! Golden bytes of what Nacre keeps in a Ceph cluster: a format that changes makes what is there
-//! unreadable.
+//! Golden bytes of Nacre's data in a Ceph cluster: a changed format makes stored data unreadable.
 //!
-//! `golden.txt` has the bytes. What to do when this fails says `docs/formats/wire.md`, section
-//! "Golden bytes": in short, add a version, never renew lines. What the records are is in
-//! `docs/formats/rados-meta.md`.
+//! `golden.txt` has the bytes. When this fails, see `docs/formats/wire.md`, section "Golden bytes":
+//! in short, add a version, never change existing lines. `docs/formats/rados-meta.md` describes the
+//! records.
 #![allow(missing_docs, reason = "tests")]
 
 #[path = "../../../wire/tests/golden/check.rs"]
@@ -57,7 +56,7 @@ fn step() -> StepRecord {
         ],
     }
 }
-/// The name of a place: only compared, nothing reads it back.
+/// A location: only compared, never decoded.
 fn place(name: &str, bytes: impl AsRef<[u8]>) -> Sample {
     let bytes = bytes.as_ref().to_vec();
     let kept = bytes.clone();
@@ -126,7 +125,7 @@ fn no_record_is_without_golden_bytes() {
     );
 }
 
-// What is in the object, anybody who may write the pool has written.
+// The object's content may have been written by anyone with write access to the pool.
 #[test]
 fn every_truncation_and_changed_byte_is_an_error_or_a_value() {
     for sample in all()

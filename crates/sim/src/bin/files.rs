@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed > 0))
 }
 
-/// So many seeds may a planted bug survive.
+/// Number of seeds that a planted bug may survive.
 const HUNTED: u64 = 400;
 
 /// Runs seeds with each planted bug of servers and clients, until one fails.

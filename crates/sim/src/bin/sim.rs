@@ -1,5 +1,5 @@
 //! `sim --seed N`, `sim --seeds N [--from M]`, `sim --mutants [--seeds N]`: runs the simulator and
-//! prints what it found; seeds that fail are made smaller.
+//! prints its findings; failing seeds are shrunk.
 #![allow(
     clippy::disallowed_methods,
     reason = "a command line: reads its arguments, measures its time"
@@ -8,9 +8,9 @@
 use nacre_sim::hunt;
 use std::process::ExitCode;
 
-/// Runs that making a failing seed smaller may take.
+/// Most runs for shrinking a failing seed.
 const SHRINK_RUNS: usize = 60;
-/// Failing seeds that are made smaller.
+/// Most failing seeds that are shrunk.
 const SHRUNK: usize = 3;
 
 const USAGE: &str = "sim [--seed N | --seeds N [--from N]] [--set NAME=VALUE]… [--verbose] [--borders] [--no-shrink] | --mutants [--part K/N] | --mutant NAME | --propagation OSDS";
@@ -24,16 +24,16 @@ struct Arguments {
     borders: bool,
     no_shrink: bool,
     mutants: bool,
-    /// Of the planted bugs each N-th, from the K-th: for so many processes.
+    /// Run only every N-th planted bug, starting with the K-th, to split the work over N processes.
     part: Option<(usize, usize)>,
     mutant: Option<String>,
     propagation: Option<u64>,
-    /// What is set whatever the seed says.
+    /// Settings that override the seed's.
     settings: Vec<(String, u64)>,
 }
 
 impl Arguments {
-    /// The plan of a seed, and what is set.
+    /// A seed's plan with these settings.
     fn plan(&self, seed: u64) -> nacre_sim::Plan {
         let mut plan = nacre_sim::Plan::of(seed);
         for (name, value) in &self.settings {
@@ -132,7 +132,7 @@ fn main() -> ExitCode {
         }
     }
     let hours = begun.elapsed().as_secs_f64() / 3600.0;
-    // Not part of what a seed says: it is the same in every process.
+    // Not part of a seed's output: it is the same in every process.
     eprintln!(
         "{:.0} seeds an hour, {:.1} simulated hours an hour",
         (passed + failed as u64) as f64 / hours,
@@ -154,7 +154,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says what of a seed's plan is enough to fail.
+/// Prints the part of a seed's plan that is enough to fail.
 fn shrink(given: &Arguments, seed: u64, why: String) {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -187,7 +187,7 @@ fn attempt(plan: &nacre_sim::Plan, verbose: bool) -> Result<nacre_sim::Report, S
     hunt::attempt(|| nacre_sim::run(plan, verbose))
 }
 
-/// Prints how soon updates of a class are live on so many OSDs.
+/// Prints how soon updates of a class are active on this many OSDs.
 fn propagate(osds: u32, updates: u64) -> ExitCode {
     let found =
         nacre_sim::propagation::measure(&nacre_sim::propagation::Setup::of(osds, 3, updates), 1);

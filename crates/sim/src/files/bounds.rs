@@ -1,11 +1,11 @@
-//! Quotas of directories, judged: what is below one, in the order of the journal.
+//! Checks directory quotas: the usage below a directory, in the order of the journal.
 //!
 //! ```text
-//!  bound ─▶ allowed: the bound, or what was there ─▶ less is there: less is allowed ─▶ more than that: wrong, if it stays
+//!  quota ─▶ allowed: the quota, or what was there ─▶ usage falls: allowed falls ─▶ usage above that: a fault, if it stays
 //! ```
-//! What was begun before the bound was set may come after it in the journal. What was answered and
-//! is done again after a takeover may be in another order than before: there may be more for a
-//! moment.
+//! A change begun before the quota was set may follow it in the journal. Changes that were answered
+//! and are redone after a takeover may be in another order than before, so usage may exceed the
+//! limit for a moment.
 
 use nacre_history::posix::{Kind, Model};
 use nacre_types::{Ino, Rank};
@@ -16,11 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug)]
 struct Bound {
     max: u64,
-    /// So much may be there.
+    /// The allowed usage.
     allowed: u64,
     /// When it was known to be set.
     since: u64,
-    /// There is more.
+    /// Usage exceeds it.
     over: bool,
 }
 
@@ -28,10 +28,10 @@ struct Bound {
 #[derive(Clone, Debug, Default)]
 pub struct Bounds {
     of: BTreeMap<(usize, bool), Bound>,
-    /// The ranks that have what is there.
+    /// The rank of each inode.
     ranks: BTreeMap<usize, Rank>,
-    /// Files that have, or had, several names, or one in another rank's directory: their bytes
-    /// count nowhere.
+    /// Files that have, or had, several names, or one in another rank's directory: their bytes are
+    /// not counted.
     several: BTreeSet<usize>,
 }
 
@@ -40,11 +40,11 @@ const fn is_of_bytes(kind: QuotaKind) -> bool {
 }
 
 impl Bounds {
-    /// Something new is there.
+    /// A new inode was created.
     pub fn on_made(&mut self, id: usize, ino: Ino) {
         self.ranks.insert(id, ino.rank());
     }
-    /// A directory has become another one, with the same quotas.
+    /// A directory was replaced by another one, with the same quotas.
     pub fn on_pinned(&mut self, before: usize, id: usize) {
         for is_bytes in [false, true] {
             if let Some(bound) = self.of.remove(&(before, is_bytes)) {
@@ -59,7 +59,7 @@ impl Bounds {
             }
         }
     }
-    /// A file's bytes count nowhere from now on.
+    /// A file's bytes are not counted from now on.
     pub fn on_several(&mut self, id: usize) {
         self.several.insert(id);
     }
@@ -82,7 +82,7 @@ impl Bounds {
             }
         }
     }
-    /// Whether something of this kind is bounded at a directory or above it.
+    /// Whether a quota of this kind applies to a directory.
     pub fn has(&self, model: &Model, mut dir: usize) -> bool {
         loop {
             if self.of.contains_key(&(dir, false)) || self.of.contains_key(&(dir, true)) {
@@ -94,7 +94,7 @@ impl Bounds {
             }
         }
     }
-    /// A change was made that was begun then.
+    /// Checks after a change that was begun at `begun`.
     pub fn look(&mut self, model: &Model, begun: u64) {
         let keys: Vec<(usize, bool)> = self.of.keys().copied().collect();
         for key in keys {
@@ -108,10 +108,10 @@ impl Bounds {
             bound.over = usage > bound.allowed;
         }
     }
-    /// At the end of the journal.
+    /// Checks at the end of the journal.
     ///
     /// # Panics
-    /// If there is more below a directory than may be.
+    /// If usage below a directory exceeds its quota.
     pub fn check(&self, model: &Model) {
         for (key, bound) in &self.of {
             assert!(

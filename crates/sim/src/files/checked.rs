@@ -1,4 +1,4 @@
-//! What `fs check` says of what is left.
+//! Runs `fs check` on the final state.
 
 use super::world::{METADATA, NAMESPACE, layout};
 use nacre_conformance::memory::Memory;
@@ -6,14 +6,14 @@ use nacre_mds::check::{Check, CheckConfig, Kind, Report};
 use nacre_types::{Name, ObjectId, PoolId};
 use nacre_wire::fs::Stamp;
 
-/// Asserts that directories, inodes and journal fit together, with the journal put over what
-/// objects have.
+/// Asserts that directories, inodes and journal are consistent, with the journal applied on top of
+/// the objects.
 pub fn check(memory: &mut Memory, ranks: u16) {
     let report = look(memory, Check::new(config(ranks)));
     assert_eq!(faults_of(&report), [""; 0], "what is left fits together");
 }
 
-/// What is checked, of a file system with so many ranks.
+/// The configuration of a check for a file system with this many ranks.
 pub fn config(ranks: u16) -> CheckConfig {
     CheckConfig {
         namespace: Name::from(NAMESPACE),
@@ -38,8 +38,8 @@ pub fn look(memory: &mut Memory, check: Check) -> Report {
     };
     check.run(|operation| memory.perform(operation), list)
 }
-/// What is wrong. Clients that died, or were evicted, may have left data of files that no server
-/// has made.
+/// The faults found. Clients that died or were evicted may have left data of files that no server
+/// has created.
 pub fn faults_of(report: &Report) -> Vec<String> {
     let faults = report
         .faults()

@@ -1,17 +1,17 @@
 //! Files that several clients write and read at once: each block is a register, and its history
 //! must be linearizable.
 //!
-//! Each write fills a block, or two that are in one object, with a value of its own; reads are of
-//! whole blocks. One file consists of records of two blocks, each in an object of its own: such a
-//! record is always written as a whole, and none that reads it may see the halves of two writes,
-//! unless the client of one of them was lost: it may have died in between. What lies beyond the end
-//! that a reader knows counts as a block that was never written, so sizes are judged as well.
-//! Before some reads the client looks at the file: both are one operation. Such files are never
-//! truncated, and grow all the time.
+//! Each write fills a block, or two blocks of one object, with a unique value; reads cover whole
+//! blocks. One file consists of records of two blocks, each block in an object of its own. A record
+//! is always written as a whole, and no read may see halves of two writes, unless a writer's client
+//! was lost: it may have died in between. Blocks beyond the end known to a reader count as never
+//! written, so sizes are judged as well. Before some reads the client asks for the file's size:
+//! both calls are one operation. Such files are never truncated and grow all the time.
 //!
-//! A write counts if its client lives to the end, or has synchronized the file since. That of a
-//! client that died or came too late may have happened or not, and what that client read of its own
-//! it alone has seen. What a client read before it was told that it came too late is not judged.
+//! A write counts if its client stays alive to the end, or has synchronized the file since. A write
+//! of a client that died or was evicted may have been executed or not, and only that client has
+//! seen its own unsynchronized data. Reads of a client before it was told that it was evicted are
+//! not judged.
 
 use crate::rng::Rng;
 use bytes::Bytes;
@@ -22,17 +22,17 @@ use nacre_wire::fs::{FileKind, Stamp};
 use nacre_wire::msg::fs::{FsAnswer, FsCall};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What such files are known by.
+/// The mode that marks such files.
 pub const MODE: u16 = 0o640;
 const FILES: usize = 3;
 const BLOCK: u64 = 4096;
-/// The file that has records: they begin where an object has its last block.
+/// The file with records: each record starts in the last block of an object.
 const RECORDS: usize = 2;
 const RECORD: u64 = 2;
-/// Blocks of a file at first; each second brings so many more.
+/// Blocks of a file at first, and blocks added per second.
 const MORE: u64 = 2;
 const SECOND: u64 = 1_000_000_000;
-/// Calls of a client at a time.
+/// Concurrent calls of a client.
 const CALLS: usize = 4;
 const EIO: u16 = 5;
 const ENOSPC: u16 = 28;
@@ -43,15 +43,15 @@ struct Entry {
     client: ClientId,
     file: usize,
     first: u64,
-    /// What was written to each of them, or read.
+    /// What was written to or read from each of them.
     values: Vec<Option<u64>>,
     is_write: bool,
     begun: u64,
-    /// `None`: it may have happened, happen later, or never.
+    /// `None`: it may have been executed, may be executed later, or never.
     ended: Option<u64>,
-    /// Nothing can undo it any more.
+    /// Whether nothing can undo it any more.
     sure: bool,
-    /// It says nothing.
+    /// Whether it is not judged.
     void: bool,
 }
 
@@ -86,8 +86,7 @@ impl Diary {
         self.entries.len() - 1
     }
 
-    /// A client was told how large the file is: what lies beyond that was not written when it
-    /// looked.
+    /// A client was told the file's size: blocks beyond it were not written when it asked.
     fn looked(&mut self, now: u64, client: ClientId, file: usize, reading: Reading, size: u64) {
         let first = reading.first.max(size.div_ceil(BLOCK));
         let count = (reading.first + reading.count).saturating_sub(first);
@@ -97,7 +96,7 @@ impl Diary {
             (vec![None; count as usize], Some(now));
     }
 
-    /// A client died, or was told that it came too late (`evicted`).
+    /// A client died, or was told that it was evicted (`evicted`).
     pub fn on_lost(&mut self, client: ClientId, evicted: bool) {
         let own: Vec<u64> = self
             .doubtful(client)
@@ -120,7 +119,7 @@ impl Diary {
             }
         }
     }
-    /// What happened of the write of a client that was lost is known of no half.
+    /// For a write of a lost client, neither half is known to have been written.
     fn check_records(&self) {
         let of_records = || {
             self.entries
@@ -152,7 +151,7 @@ impl Diary {
     /// Judges each block, and whether records were read as a whole.
     ///
     /// # Panics
-    /// With what is wrong.
+    /// With the violation.
     pub fn check(&self) {
         self.check_records();
         let entries = self
@@ -182,7 +181,7 @@ impl Diary {
         });
         let history: Vec<Record> = blocks.map(record).collect();
         if let Err(violations) = nacre_history::check(&history) {
-            // One with too many unknown writes at once says nothing.
+            // A block with too many concurrent unknown writes proves nothing.
             let bad: Vec<_> = violations
                 .iter()
                 .filter(|one| !one.undecided)
@@ -193,7 +192,7 @@ impl Diary {
     }
 }
 
-/// What a read found of records, as far as it read both halves of one.
+/// The records of which a read covered both halves.
 fn records(entry: &Entry) -> impl Iterator<Item = (u64, [Option<u64>; 2])> {
     let halves = (entry.first..).zip(entry.values.windows(RECORD as usize));
     halves
@@ -203,15 +202,15 @@ fn records(entry: &Entry) -> impl Iterator<Item = (u64, [Option<u64>; 2])> {
 
 #[derive(Debug)]
 enum Doing {
-    /// For writing, or not.
+    /// Whether for writing.
     Open(bool),
     Close,
-    /// What had ended by then is sure when this has.
+    /// Operations that had ended by that time are sure when this has ended.
     Sync(u64),
     /// An entry of the diary.
     Write(usize),
     Read(Reading),
-    /// How large the file is, to read then.
+    /// Asks for the file's size in order to read.
     Look(Reading),
 }
 
@@ -225,17 +224,17 @@ struct Reading {
 /// The program of one client.
 #[derive(Debug)]
 pub struct Data {
-    /// Where the files are, one after the other.
+    /// The directories of the files, in order.
     dirs: Vec<Ino>,
     client: ClientId,
-    /// What is open, and whether for writing.
+    /// The open files, and whether each is open for writing.
     open: [Option<(Ino, bool)>; FILES],
     asked: BTreeMap<CallId, (usize, Doing)>,
-    /// What is to be read next: its client has looked at the file.
+    /// The next read, for which the client has asked for the file's size.
     looked: Option<(usize, Reading)>,
-    /// It came too late once: what it has not synchronized is an error once.
+    /// It was evicted: unsynchronized data causes one error.
     evicted: bool,
-    /// There is no room in the cluster now and then.
+    /// Whether the cluster is full at times.
     pub fills: bool,
 }
 
@@ -259,7 +258,7 @@ impl Data {
         diary.on_lost(self.client, true);
     }
 
-    /// What to ask next, if anything.
+    /// The next call, if any.
     pub fn next(
         &mut self,
         now: u64,
@@ -286,8 +285,8 @@ impl Data {
             first |= 1;
         }
         let Some((ino, write)) = self.open[file] else {
-            // What was asked when it was open may still be under way. Others have it alone now and
-            // then.
+            // Calls made while it was open may still be in flight. Other clients have it alone
+            // occasionally.
             if !is_used && rng.one_in(8) {
                 let write = rng.one_in(2);
                 self.asked.insert(
@@ -351,10 +350,10 @@ impl Data {
         self.asked.insert(begin(ask), (file, doing));
     }
 
-    /// A call has ended; whether it was one of this program.
+    /// Handles the end of a call; returns whether it was this program's.
     ///
     /// # Panics
-    /// If it is not what it must be.
+    /// If the outcome is wrong.
     pub fn on_ended(
         &mut self,
         now: u64,
@@ -383,7 +382,7 @@ impl Data {
             }
             (Doing::Look(reading), Ok(Given::Answer(FsAnswer::Node { node, .. }))) => {
                 diary.looked(now, self.client, file, *reading, node.inode.size);
-                // One at a time; another one is as if it had not been.
+                // One at a time; another one is dropped.
                 self.looked.get_or_insert((file, *reading));
             }
             (Doing::Read(Reading { entry, count, .. }), Ok(Given::Data(parts))) => {
@@ -399,12 +398,12 @@ impl Data {
                 entry.values.resize(*count as usize, None);
                 entry.ended = Some(now);
             }
-            // It came too late, and its caller is told: now, or when it synchronizes.
+            // It was evicted, and its caller is told: now, or when it synchronizes.
             (Doing::Close, Err(EIO)) if self.evicted => self.open[file] = None,
             (Doing::Write(_) | Doing::Read(_) | Doing::Sync(_) | Doing::Open(_), Err(EIO))
                 if self.evicted => {}
             (Doing::Write(_), Err(ENOSPC)) if self.fills => {}
-            // Some of what it wrote before is lost.
+            // Some of its earlier writes are lost.
             (Doing::Sync(_) | Doing::Close, Err(ENOSPC)) if self.fills => {
                 diary.on_lost(self.client, false);
                 if matches!(doing, Doing::Close) {
@@ -426,7 +425,7 @@ fn read(ino: Ino, Reading { first, count, .. }: Reading) -> Ask {
     }
 }
 
-/// Opens a file, and makes it if it is not there.
+/// Opens a file, and creates it if it does not exist.
 pub fn make(dir: Ino, name: &str, write: bool) -> FsCall {
     FsCall::Make {
         dir,
@@ -444,7 +443,7 @@ pub fn make(dir: Ino, name: &str, write: bool) -> FsCall {
     }
 }
 
-/// What a block was filled with; `None`: never.
+/// The value that fills a block; `None`: never written.
 fn value(block: &[u8]) -> Option<u64> {
     let mut words = block
         .chunks_exact(8)

@@ -1,18 +1,18 @@
-//! What callers were told, judged: each call from when it is begun to when its outcome is given.
+//! Judges the answers that callers got: each call spans the time from its beginning to its outcome.
 //!
 //! ```text
-//!  on_begun ─▶ open ── on_sent: it has a number ──▶ requests ── on_append: its place in the journal
-//!                └─ on_ended: told without a request ──▶ alone, or, if it is a change, done ── on_sent ──▶ requests
+//!  on_begun ─▶ open ── on_sent: it has a number ──▶ requests ── on_append: its position in the journal
+//!                └─ on_ended: answered without a request ──▶ alone, or, if it is a change, done ── on_sent ──▶ requests
 //! ```
-//! The journal says in which order changes were made. In that order a model of POSIX must answer
-//! what the server did. Changes that touch nothing in common may have changed their order when a
-//! server took over: there must be an order that keeps all others as they are in the journal, in
-//! which no change comes before one that had ended when it was begun. What changes nothing must be
-//! true at some moment between its beginning and its end, in that order; whether a request was made
-//! for it is no matter.
+//! The journal has the order in which changes were made. In that order, a POSIX model must give the
+//! same answers as the server. Changes that touch nothing in common may have been reordered by a
+//! takeover. There must be an order that keeps all other pairs as they are in the journal, and in
+//! which no change precedes one that had ended before it began. An answer to a call that changes
+//! nothing must be true at some moment between its beginning and its end, in that order, whether or
+//! not it caused a request.
 //!
-//! It does not see: times and owners; sizes of files that programs write to, which they
-//! judge themselves; what was told to clients that died or came too late.
+//! Not covered: times and owners; sizes of files that programs write to, which the programs judge;
+//! answers to clients that died or were evicted.
 
 use super::bounds::Bounds;
 use super::programs::is_written;
@@ -26,20 +26,21 @@ use nacre_wire::fs::{Entry, FileKind, Inode, name_hash};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsNode, rename_flag};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// A call as its caller sees it; a client's own request, as the client does.
+/// A call as its caller sees it; for a client's own request, as the client sees it.
 #[derive(Debug)]
 struct Seen {
     call: FsCall,
     begun: u64,
-    /// When its outcome was given, and which; `None`: it was not, or it may have happened or not.
+    /// When its outcome was given, and the outcome; `None`: none, or it is unknown whether it was
+    /// executed.
     ended: Option<(u64, FsAnswer)>,
-    /// It was told as safe.
+    /// Whether it was reported as safe.
     safe: bool,
-    /// Its session ended before that: it may be lost, or have happened.
+    /// Its session ended before that: it may be lost or have been executed.
     evicted: bool,
-    /// Of a caller; else the client made it for itself: how large a file is that was written.
+    /// Whether a caller made it; otherwise the client did, to report the size of a written file.
     called: bool,
-    /// Its client did it itself, before it sent it.
+    /// Whether its client executed it before sending it.
     foretold: bool,
 }
 
@@ -56,35 +57,35 @@ struct Open {
 pub struct Judge {
     open: BTreeMap<(ClientId, CallId), Open>,
     requests: BTreeMap<(ClientId, u64), Seen>,
-    /// What requests to make something led to.
+    /// What requests to create something returned.
     heard: BTreeMap<(ClientId, u64), Ino>,
-    /// Told without a request.
+    /// Calls answered without a request.
     alone: Vec<(ClientId, Seen)>,
-    /// Changes of names that their clients did themselves, and have not sent.
+    /// Changes of names that their clients made themselves and have not sent.
     done: BTreeMap<ClientId, VecDeque<Seen>>,
-    /// How many were.
+    /// The number of those.
     pub here: u64,
-    /// Directories that were there before.
+    /// Directories that existed before.
     tops: Vec<(String, Ino)>,
     fills: bool,
-    /// Changes in the order of the journal: whose they are, and what was answered. Of several
-    /// ranks, in the order in which their journals grew: what two of them change together is
-    /// decided when the leader's does, and what is before or after it of the same things, in
-    /// the other's too.
+    /// Changes in the order of the journal: the request and its answer. With several ranks, in the
+    /// order in which their journals grew: a change by two ranks is decided when the leader's
+    /// journal has it, and what precedes or follows it on the same things does so in the other's
+    /// journal too.
     order: Vec<((ClientId, u64), FsAnswer)>,
-    /// The next batch of each rank's.
+    /// The next batch of each rank's journal.
     next: BTreeMap<u16, u64>,
-    /// Changes that several ranks made together.
+    /// Number of changes that several ranks made together.
     pub across: u64,
-    /// How large files are by the journal.
+    /// Sizes of files according to the journal.
     sizes: BTreeMap<Ino, u64>,
-    /// When each client was told last that it came too late.
+    /// When each client was last told that it was evicted.
     evicted: BTreeMap<ClientId, u64>,
     pub batches: u64,
 }
 
 impl Seen {
-    /// When it was begun, and when it ended.
+    /// When it began and when it ended.
     fn span(&self) -> (u64, u64) {
         (
             self.begun,
@@ -93,15 +94,15 @@ impl Seen {
     }
 }
 
-/// A call in words of the model, with what it says.
+/// A call in terms of the model, with its result.
 #[derive(Clone)]
 struct World {
     model: Model,
     ids: BTreeMap<Ino, usize>,
-    /// What the model has not: permissions, as they were made or set last.
+    /// What the model lacks: permissions, as they were last set.
     modes: BTreeMap<usize, u16>,
     bounds: Bounds,
-    /// There is no room in the cluster now and then.
+    /// Whether the cluster is full at times.
     fills: bool,
 }
 
@@ -140,7 +141,7 @@ impl World {
         }
         world
     }
-    /// A change of the journal: what the model says.
+    /// Applies a journaled change to the model; returns the model's result.
     fn make(&mut self, call: &FsCall, answer: &FsAnswer) -> Said {
         let before = match call {
             FsCall::Pin { dir, name, .. } | FsCall::Rename { dir, name, .. } => self
@@ -150,7 +151,7 @@ impl World {
             _ => None,
         };
         let said = match (call, answer) {
-            // The directory is another one from then on.
+            // The directory is another one from now on.
             (FsCall::Pin { dir, name, .. }, FsAnswer::Node { made: true, .. }) => {
                 self.id(*dir).and_then(|dir| {
                     let name = Self::name(name);
@@ -182,7 +183,7 @@ impl World {
         }
         said
     }
-    /// A directory is given a quota; `since`: when its caller knew.
+    /// Sets a directory's quota; `since`: when its caller knew.
     fn set_bound(&mut self, call: &FsCall, said: &Said, since: u64) {
         if let FsCall::SetXattr { name, value, .. } = call
             && let (Ok(Some(id)), Some(DirAttr::Max(kind))) =
@@ -199,7 +200,7 @@ impl World {
         name.to_string()
     }
 
-    /// What the model says of a call, and does.
+    /// Executes a call on the model; returns its result.
     fn perform(&mut self, call: &FsCall) -> Said {
         match call {
             FsCall::Make { dir, .. } if call.is_unnamed() => {
@@ -299,7 +300,7 @@ impl World {
         }
     }
 
-    /// The same of a call that changes nothing.
+    /// The same for a call that changes nothing.
     fn look(&self, call: &FsCall) -> Option<Said> {
         match call {
             FsCall::Lookup { dir, name } => Some(
@@ -313,7 +314,7 @@ impl World {
         }
     }
 
-    /// What a call is about: directories, files, and what its names stand for now.
+    /// What a call concerns: directories, files, and what its names currently refer to.
     fn touches(&self, call: &FsCall) -> BTreeSet<usize> {
         let mut all: BTreeSet<usize> = call.inos().filter_map(|ino| self.id(ino).ok()).collect();
         let named = |dir: &Ino, name: &nacre_types::Name| {
@@ -342,7 +343,7 @@ impl World {
         }
         all
     }
-    /// Whether it is another rank's than a directory with a name of it.
+    /// Whether it belongs to another rank than a directory that contains a name of it.
     fn is_of_other_rank(&self, id: usize, dir: Ino) -> bool {
         let ino = self
             .ids
@@ -351,13 +352,13 @@ impl World {
             .map(|(ino, _)| *ino);
         ino.is_some_and(|ino| ino.rank() != dir.rank())
     }
-    /// Whether who moves its name in a directory does not ask its rank: that changes nothing of a
-    /// file. What its rank does with it may be safe before the move is, though it began when that
-    /// had been answered. (Simulated seed 266 of e4226904.)
+    /// Whether its name can be moved in a directory without asking its rank: for a file that
+    /// changes nothing. Changes by the file's rank may become safe before the move, although they
+    /// began after the move was answered. (Simulated seed 266 of e4226904.)
     fn is_moved_unasked(&self, id: usize, dir: Ino) -> bool {
         self.model.nodes[id].kind != Kind::Directory && self.is_of_other_rank(id, dir)
     }
-    /// What an answer is about.
+    /// What an answer concerns.
     fn answered(&self, answer: &FsAnswer) -> BTreeSet<usize> {
         match answer {
             FsAnswer::Node { node, .. } => self.id(node.inode.ino).into_iter().collect(),
@@ -369,7 +370,7 @@ impl World {
         }
     }
 
-    /// Whether a call that changed nothing may be answered so now.
+    /// Whether a call that changed nothing may get this answer now.
     fn fits(&self, call: &FsCall, answer: &FsAnswer) -> bool {
         if let FsCall::List { dir, .. } = call {
             return match (self.listed(*dir), answer) {
@@ -380,7 +381,7 @@ impl World {
                         end,
                     },
                 ) => {
-                    // A page says nothing of what comes behind it.
+                    // A page covers only the names up to its last.
                     let last = listed
                         .iter()
                         .map(|one| name_hash(&one.name))
@@ -389,7 +390,7 @@ impl World {
                     let is_behind = |name: &str| !end && name_hash(&name.into()) > last;
                     let names: BTreeSet<String> =
                         listed.iter().map(|one| one.name.to_string()).collect();
-                    // What another rank has is asked for later, and may be gone by then.
+                    // Inodes of other ranks are read later, and may be gone by then.
                     let may_lack =
                         |name: &String, id| self.is_of_other_rank(id, *dir) || is_behind(name);
                     entries
@@ -413,7 +414,7 @@ impl World {
         world.told(&said, call, answer)
             && (world.model == self.model || matches!(answer, FsAnswer::Failed { .. }))
     }
-    /// Whether the model's answer is what a caller was told.
+    /// Whether the model's result is what a caller was told.
     fn told(&self, said: &Said, call: &FsCall, answer: &FsAnswer) -> bool {
         let mut answer = answer.clone();
         if let (Ok(Some(id)), FsAnswer::Node { node, .. }) = (said, &mut answer)
@@ -424,20 +425,20 @@ impl World {
         }
         self.agrees(said, call, &answer)
     }
-    /// Whether the model's answer is the server's.
+    /// Whether the model's result is the server's.
     fn agrees(&self, said: &Said, call: &FsCall, answer: &FsAnswer) -> bool {
         match (said, answer) {
-            // A file that is not in memory is found by its name, as its client has seen it last: if
+            // A file that is not in memory is looked up by the name that its client saw last: if
             // another client has renamed it, it is not found (docs/plan.md, files).
             (_, FsAnswer::Failed { errno: ESTALE }) if call.ino().is_some() => true,
             (_, FsAnswer::Failed { errno: ENOSPC }) if self.fills && takes_room(call) => true,
             (_, FsAnswer::Failed { errno: EDQUOT }) if self.may_be_refused(call) => true,
             // Directories stay in their rank's part of the tree.
             (_, FsAnswer::Failed { errno: EXDEV }) if self.may_be_across(call) => true,
-            // It is that rank's already.
+            // It already belongs to that rank.
             (Err(39), FsAnswer::Done {}) if matches!(call, FsCall::Pin { .. }) => true,
             (Err(errno), FsAnswer::Failed { errno: other }) => {
-                // What is gone may be known by its number for a while, or not.
+                // A removed inode may be known by its number for a while, or not.
                 errno == other
                     || (*other == ESTALE && *errno == 2)
                     || (*errno == ESTALE && *other == 2)
@@ -452,7 +453,7 @@ impl World {
                     if let FsCall::Lookup { dir, .. } | FsCall::Make { dir, .. } = call
                         && dir.rank() != node.inode.ino.rank()
                     {
-                        // Another rank says later what the name stood for.
+                        // Another rank reports later what the name referred to.
                         return same;
                     }
                     let is_file = node.inode.is_file();
@@ -469,7 +470,7 @@ impl World {
         }
     }
 
-    /// Whether a quota may be in the way: something is bounded where this comes to.
+    /// Whether a quota may have caused a refusal: one applies where this adds something.
     fn may_be_refused(&self, call: &FsCall) -> bool {
         let has = |dir: &Ino| {
             self.id(*dir)
@@ -490,7 +491,8 @@ impl World {
             _ => false,
         }
     }
-    /// Whether a directory would go to another part of the tree, or one is another rank's already.
+    /// Whether a directory would move to another part of the tree, or already belongs to another
+    /// rank.
     fn may_be_across(&self, call: &FsCall) -> bool {
         let is_directory = |dir: &Ino, name: &nacre_types::Name| {
             let id = self
@@ -513,8 +515,8 @@ impl World {
             _ => false,
         }
     }
-    /// Whether nothing is known for sure of what this is about: it has no name, and may be removed
-    /// at any time.
+    /// Whether nothing is certain about what it concerns: an inode without a name, which may be
+    /// removed at any time.
     fn is_vague(&self, call: &FsCall) -> bool {
         let nameless = |ino: Ino| {
             self.ids
@@ -536,7 +538,7 @@ impl World {
 }
 
 impl Judge {
-    /// `fills`: there is no room in the cluster now and then.
+    /// `fills`: the cluster is full at times.
     pub fn new(tops: &[Top], fills: bool) -> Self {
         let tops = tops.iter().filter(|top| top.ino != Ino::ROOT);
         Self {
@@ -545,7 +547,7 @@ impl Judge {
             ..Self::default()
         }
     }
-    /// A caller begins a call; those about data are not judged here.
+    /// A caller begins a call; calls about data are not judged here.
     pub fn on_begun(&mut self, now: u64, client: ClientId, id: CallId, ask: &Ask) {
         if let Ask::Names(call) = ask {
             self.open.insert(
@@ -558,7 +560,7 @@ impl Judge {
             );
         }
     }
-    /// A caller is given its call's outcome. To be said before [`Self::on_sent`] of the same turn.
+    /// A caller gets its call's outcome. To be called before [`Self::on_sent`] of the same turn.
     pub fn on_ended(&mut self, now: u64, client: ClientId, id: CallId, outcome: &Outcome) {
         let Some(Open {
             call,
@@ -582,8 +584,8 @@ impl Judge {
                     .expect("it was sent")
                     .ended = told
             }
-            // Its client answered it itself, and the request comes: whose file it is sees that it
-            // holds.
+            // Its client answered it itself and sends the request now: the file's rank checks that
+            // it is true.
             None if matches!(call, FsCall::Set { .. }) => {}
             None => {
                 let changes =
@@ -606,9 +608,10 @@ impl Judge {
             }
         }
     }
-    /// A call without a request may have led to one that was taken for another call's, which asks
-    /// the same, was sent elsewhere before and is to be asked again: that one has none then.
-    /// (Simulated seed 1226: the call was taken for one that its client did itself.)
+    /// A request caused by an already answered call may have been attributed to another call with
+    /// the same arguments, which was sent elsewhere before and must be resent: that other call then
+    /// has no request. (Simulated seed 1226: the call was taken for one that its client executed
+    /// itself.)
     fn of_another(
         &mut self,
         client: ClientId,
@@ -633,8 +636,8 @@ impl Judge {
             .begun = begun;
         Some(number)
     }
-    /// A client makes a request, or makes it again: the oldest call that asks the same and has none
-    /// has led to it.
+    /// A client makes or repeats a request: the oldest call with the same arguments and without a
+    /// request caused it.
     pub fn on_sent(
         &mut self,
         now: u64,
@@ -678,7 +681,7 @@ impl Judge {
         };
         self.requests.insert((client, number), seen);
     }
-    /// A client hears of a request.
+    /// A client receives the answer to a request.
     pub fn on_answered(
         &mut self,
         now: u64,
@@ -699,8 +702,8 @@ impl Judge {
                 seen.call
             );
             if seen.called && matches!(answer, FsAnswer::Elsewhere { .. }) {
-                // The client goes on elsewhere, or asks once more: that is its caller's request
-                // then.
+                // The client continues with another rank, or asks again: that request then belongs
+                // to its caller.
                 let mut calls = self
                     .open
                     .range_mut((client, CallId(0))..=(client, CallId(u64::MAX)));
@@ -720,7 +723,7 @@ impl Judge {
             }
         }
     }
-    /// A client came too late. To be said before [`Self::on_ended`] of the same turn.
+    /// A client was evicted. To be called before [`Self::on_ended`] of the same turn.
     pub fn on_evicted(&mut self, now: u64, client: ClientId) {
         self.evicted.insert(client, now);
         for (_, seen) in self.requests.range_mut((client, 0)..=(client, u64::MAX)) {
@@ -763,7 +766,7 @@ impl Judge {
             }
         }
     }
-    /// Files that became larger without a request: what an evicted client had written was found.
+    /// Files that became larger without a request: data written by an evicted client was found.
     fn found_in(&mut self, batch: &Batch) -> Vec<Inode> {
         let answers = || {
             batch
@@ -790,7 +793,7 @@ impl Judge {
         }
         found
     }
-    /// As if a client had told it at that place of the journal.
+    /// Records it as if a client had reported it at that position of the journal.
     fn found(&mut self, inode: Inode, at: usize) {
         let who = (ClientId(0), inode.change << 32 | inode.ino.0 & 0xffff_ffff);
         let call = FsCall::Wrote {
@@ -820,7 +823,7 @@ impl Judge {
     /// Judges; `lives` are the clients that have not died.
     ///
     /// # Panics
-    /// With what is wrong.
+    /// With the violation.
     pub fn check(&self, lives: &[ClientId]) -> (Model, BTreeMap<Ino, usize>) {
         let mut place = BTreeMap::new();
         for (at, (who, _)) in self.order.iter().enumerate() {
@@ -859,7 +862,7 @@ impl Judge {
                 seen.call
             );
             world.set_bound(&seen.call, &said, seen.span().1);
-            // What was found was written before its client was evicted.
+            // Data that was found had been written before its client was evicted.
             let is_found = who.0 == ClientId(0);
             world
                 .bounds
@@ -882,7 +885,7 @@ impl Judge {
             touched.push(touches);
         }
         world.bounds.check(&world.model);
-        // Again, in an order that is that of time, too.
+        // Once more, in an order that also agrees with time.
         let spans = self.order.iter().map(|(who, _)| self.requests[who].span());
         let changes: Vec<Change<'_>> = touched.iter().zip(spans).map(Change::from).collect();
         let order = in_time(&changes).unwrap_or_else(|pair| {
@@ -907,7 +910,7 @@ impl Judge {
                 .iter()
                 .for_each(|id| places.entry(*id).or_default().push(at));
         }
-        // What changed nothing.
+        // Calls that changed nothing.
         let mut looks = Vec::new();
         let requests = self
             .requests
@@ -918,19 +921,19 @@ impl Judge {
             let Some((ended, answer)) = &seen.ended else {
                 continue;
             };
-            // One that died or was evicted may have seen what it changed itself, and was lost with
+            // A client that died or was evicted may have seen its own changes, which were lost with
             // it.
             if !lives.contains(&who) || self.evicted.contains_key(&who) {
                 continue;
             }
             let mut touches = world.touches(&seen.call);
-            // Of a listing only the names are judged: what is made in a directory that is listed
-            // may have happened before something that is not listed yet. (Simulated
-            // seed 435.)
+            // For a listing only the names are judged: something may have been created in a listed
+            // directory before something else that is not listed yet. (Simulated seed 435.)
             if !matches!(seen.call, FsCall::List { .. }) {
                 touches.extend(world.answered(answer));
             }
-            // What touches nothing of it may have another place in the journal than in time.
+            // Changes that touch nothing of it may be ordered differently in the journal than in
+            // time.
             let related: BTreeSet<usize> = touches
                 .iter()
                 .filter_map(|id| places.get(id))
@@ -998,7 +1001,7 @@ impl Judge {
     }
 }
 
-/// What changed nothing: it must be true after so many changes, or some more.
+/// A call that changed nothing: its answer must be true after this many changes, or some more.
 struct Look<'a> {
     low: usize,
     high: usize,
@@ -1007,8 +1010,8 @@ struct Look<'a> {
     answer: &'a FsAnswer,
 }
 
-/// Whether a call leads to such a request: a client says itself when a file was written that is
-/// closed.
+/// Whether a call causes such a request: for a closed file, the client itself reports when it was
+/// written.
 fn is_for(request: &FsCall, call: &FsCall) -> bool {
     match (request, call) {
         (FsCall::Close { ino, .. }, FsCall::Close { ino: other, .. }) => ino == other,
@@ -1016,7 +1019,7 @@ fn is_for(request: &FsCall, call: &FsCall) -> bool {
     }
 }
 
-/// Whether success of it is in the journal.
+/// Whether its success is recorded in the journal.
 fn is_judged(call: &FsCall, ended: &Option<(u64, FsAnswer)>) -> bool {
     match call {
         FsCall::Flush {}
@@ -1032,7 +1035,7 @@ fn is_judged(call: &FsCall, ended: &Option<(u64, FsAnswer)>) -> bool {
         | FsCall::Stat { .. }
         | FsCall::StatLite { .. }
         | FsCall::List { .. } => false,
-        // What is there already is opened, or left as it is.
+        // An existing one is opened, or left unchanged.
         FsCall::Make { .. } | FsCall::Pin { .. } => {
             matches!(ended, Some((_, FsAnswer::Node { made: true, .. })))
         }
@@ -1040,13 +1043,13 @@ fn is_judged(call: &FsCall, ended: &Option<(u64, FsAnswer)>) -> bool {
         FsCall::Close { mtime, .. } | FsCall::Comply { mtime, .. } => {
             *mtime != nacre_wire::fs::Stamp::default()
         }
-        // To its own name: it changes nothing.
+        // A rename to its own name changes nothing.
         FsCall::Rename { .. } => false,
         _ => true,
     }
 }
 
-/// A change of the journal: what it touches, and when.
+/// A change in the journal: what it touches, and when.
 #[derive(Debug)]
 struct Change<'a> {
     touches: &'a BTreeSet<usize>,
@@ -1064,14 +1067,14 @@ impl<'a> From<(&'a BTreeSet<usize>, (u64, u64))> for Change<'a> {
     }
 }
 
-/// An order of the journal's changes in which those that touch the same come as they do in the
-/// journal, and none comes before one that ended when it had not begun.
+/// An order of the journal's changes in which changes that touch the same things keep the journal's
+/// order, and none precedes one that ended before it began.
 ///
 /// # Errors
-/// There is none: a change that comes too early in the journal, and one that had ended before it
-/// began and comes behind it.
+/// There is no such order: returns a change that is too early in the journal, and one that had
+/// ended before it began and comes after it.
 fn in_time(changes: &[Change<'_>]) -> Result<Vec<usize>, [usize; 2]> {
-    // By each change, those that come next of what it touches; of each, how many come before it.
+    // For each change: the next changes that touch the same things, and how many come before it.
     let (mut next, mut before) = (vec![Vec::new(); changes.len()], vec![0; changes.len()]);
     let mut last = BTreeMap::<usize, usize>::new();
     for (at, change) in changes.iter().enumerate() {
@@ -1132,9 +1135,10 @@ mod tests {
         )
     }
 
-    /// A client made a name in one directory, heard that a rename to another one failed, and only
-    /// then was a name of that other one removed. A server took over, and the two changes came into
-    /// the journal the other way round. Both are right. (Simulated seed 719.)
+    /// A client created a name in one directory, was told that a rename to another directory
+    /// failed, and only then was a name of that other directory removed. After a takeover, the two
+    /// changes got into the journal in the opposite order. Both orders are correct. (Simulated seed
+    /// 719.)
     #[test]
     fn changes_of_different_directories_follow_time() {
         assert_eq!(order(&[(&[2], 30, 40), (&[1], 0, 10)]), Ok(vec![1, 0]));
@@ -1177,7 +1181,7 @@ mod tests {
             made: false,
         }
     }
-    /// One client has made a file, from 0 to 10.
+    /// One client has created a file, from 0 to 10.
     fn made() -> Judge {
         let mut judge = Judge::default();
         let FsAnswer::Node { node, .. } = node() else {
@@ -1232,7 +1236,8 @@ mod tests {
         assert!(passes(&judge));
     }
 
-    /// Of two calls that ask the same the first is told from a cache, the second by the server.
+    /// Of two calls with the same arguments, the first is answered from a cache, the second by the
+    /// server.
     #[test]
     fn a_request_is_for_a_call_that_still_waits() {
         let mut judge = made();

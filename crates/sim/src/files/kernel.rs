@@ -1,11 +1,11 @@
-//! The kernel above a client: it answers for attributes from what it was lent, and gives that back
+//! The kernel above a client: it answers attribute reads from what it was lent, and returns that
 //! late.
 //!
 //! ```text
 //!  program ─Stat─▶ lent? ─▶ answered here
 //!                    └ no ─▶ the client ─▶ answered, and lent
-//!  its own change of an inode ends ─▶ forgotten, as the kernel does
-//!  the client takes back ─▶ forgotten, now or a little later; until then it still answers
+//!  its own change of an inode ends ─▶ dropped, as the kernel does
+//!  the client revokes ─▶ dropped, now or a little later; until then it still answers
 //! ```
 
 use crate::rng::Rng;
@@ -16,7 +16,7 @@ use nacre_wire::msg::fs::{FsAnswer, FsCall, FsNode};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What is not given back at once is asked for again so much later, at most.
+/// Delay at most until an unreturned loan is revoked again.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// See the module head.
@@ -25,14 +25,14 @@ pub struct Kernel {
     kept: BTreeMap<Ino, (FsNode, Time)>,
     /// Calls that change something.
     changes: BTreeMap<CallId, Ask>,
-    /// When to take back what was not given.
+    /// When to revoke again what was not returned.
     pub again_at: Option<Time>,
     /// How often it answered.
     pub answered: u64,
 }
 
 impl Kernel {
-    /// What a program is told without the client.
+    /// The answer that a program gets without the client.
     pub fn answer(&mut self, now: Time, ask: &Ask) -> Option<Outcome> {
         let Ask::Names(FsCall::Stat { ino }) = ask else {
             return None;
@@ -82,7 +82,7 @@ impl Kernel {
             ) => {
                 self.kept.remove(ino);
             }
-            // What it moves or replaces the kernel knows by its own names.
+            // The kernel knows by its own names what is moved or replaced.
             Some(Ask::Names(FsCall::Rename { .. })) => self.kept.clear(),
             Some(Ask::Names(call)) => {
                 for ino in call.inos().chain(node.map(|node| node.inode.ino)) {
@@ -103,7 +103,7 @@ impl Kernel {
             }
         }
     }
-    /// A turn of the client has ended: what it takes back.
+    /// A turn of the client has ended: revokes loans.
     pub fn give_back(&mut self, now: Time, rng: &mut Rng, fs: &mut Fs, out: &mut Vec<Output>) {
         let mut owed = fs.owed(now);
         owed.retain(|_| !rng.one_in(3));
@@ -114,7 +114,7 @@ impl Kernel {
         self.again_at =
             (!fs.owed(now).is_empty()).then(|| now + AGAIN.mul_f64(rng.below(100) as f64 / 100.0));
     }
-    /// What a program may look at, to be answered here.
+    /// A random attribute read that can be answered here.
     pub fn any(&self, now: Time, rng: &mut Rng) -> Option<Ask> {
         let kept: Vec<Ino> = self
             .kept

@@ -1,21 +1,23 @@
-//! A file that several clients write lazily, each its own bytes of the same blocks, and that say
-//! themselves when the others are to see it (CEPH-11).
+//! A file that several clients write with lazy I/O, each in its own bytes of the same blocks; they
+//! decide themselves when others are to see their writes (CEPH-11).
 //!
 //! ```text
 //!  write ─▶ Propagate begins ─▶ ends        the writer: from here on others can see it
 //!                                 └─▶ Synchronize begins ─▶ ends ─▶ read begins: it must be seen
 //! ```
-//! A block has cells of 64 bytes. Each life of a client has a lane: one cell of each block, which
-//! it alone writes, with a larger value each time. So a read says by itself how new each cell is.
-//! It must be as new as what its writer had propagated before the reader began to synchronize that
-//! block for the last time; a reader that is not lazy sees what was propagated before the read
-//! began; and a lane's own client sees what it wrote. At the end objects have what was propagated.
+//! A block has cells of 64 bytes. Each incarnation of a client has a lane: one cell of each block,
+//! which only it writes, with a larger value each time. So a read shows how new each cell is. A
+//! cell must be at least as new as what its writer had propagated before the reader last began to
+//! synchronize that block; a reader without lazy I/O sees what was propagated before the read
+//! began; and a lane's own client sees what it wrote. At the end the objects contain what was
+//! propagated.
 //!
-//! A write counts if its client lives to the end and never came too late, or has synchronized the
-//! file with `fsync` since. What a client read before it was told that it came too late is not
+//! A write counts if its client stays alive to the end and was never evicted, or has synchronized
+//! the file with `fsync` since. Reads of a client before it was told that it was evicted are not
 //! judged.
 //!
-//! `statlite` is asked, too: all but size and times must be exact, and the file was once as large.
+//! `statlite` is used too: everything but size and times must be exact, and the file must once have
+//! had that size.
 
 use super::data::{MODE, make};
 use super::world::layout;
@@ -30,18 +32,18 @@ use std::collections::BTreeMap;
 
 const NAME: &str = "lazy";
 const BLOCK: u64 = 4096;
-/// Blocks of the file: two in an object.
+/// Blocks of the file: two per object.
 const BLOCKS: u64 = 6;
 const CELL: u64 = 64;
 const LANES: u64 = BLOCK / CELL;
-/// Calls of a client at a time.
+/// Concurrent calls of a client.
 const CALLS: usize = 3;
 const EIO: u16 = 5;
 
-/// A cell: whose lane, and in which block.
+/// A cell: its lane and its block.
 type Cell = (u64, u64);
 
-/// What was written to a cell.
+/// A write to a cell.
 #[derive(Debug)]
 struct Write {
     value: u64,
@@ -49,11 +51,11 @@ struct Write {
     ended: Option<u64>,
     /// When others could see it.
     propagated: Option<u64>,
-    /// It was in the journal, too.
+    /// Whether it was in the journal, too.
     sure: bool,
 }
 
-/// What a read found of a cell, and what it must be as new as.
+/// The value that a read found in a cell, and the least value that it must have.
 #[derive(Debug)]
 struct Read {
     reader: u64,
@@ -61,7 +63,7 @@ struct Read {
     value: u64,
     begun: u64,
     ended: u64,
-    /// What was propagated before then is to be seen.
+    /// Everything propagated before this time must be seen.
     synchronized: u64,
 }
 
@@ -71,7 +73,7 @@ pub struct Slate {
     ino: Option<Ino>,
     cells: BTreeMap<Cell, Vec<Write>>,
     reads: Vec<Read>,
-    /// Whose lane each is, and whether its client died or came too late.
+    /// The client of each lane, and whether it died or was evicted.
     lanes: Vec<(ClientId, bool)>,
     last_value: u64,
     /// The largest end of a write.
@@ -83,7 +85,7 @@ impl Slate {
         self.lanes.push((client, false));
         self.lanes.len() as u64 - 1
     }
-    /// A client died, or was told that it came too late (`evicted`).
+    /// A client died, or was told that it was evicted (`evicted`).
     pub fn on_lost(&mut self, client: ClientId, evicted: bool) {
         for (_, lost) in self.lanes.iter_mut().filter(|(of, _)| *of == client) {
             *lost = true;
@@ -97,7 +99,7 @@ impl Slate {
     fn is_lost(&self, lane: u64) -> bool {
         self.lanes[lane as usize].1
     }
-    /// Writes of a lane in these blocks that had ended by `begun` are to be seen by others.
+    /// Writes of a lane in these blocks that had ended by `begun` are visible to others.
     fn propagated(&mut self, lane: u64, blocks: (u64, u64), begun: u64, now: u64, sure: bool) {
         for (_, writes) in self.cells.range_mut((lane, blocks.0)..(lane, blocks.1)) {
             for write in writes
@@ -109,13 +111,13 @@ impl Slate {
             }
         }
     }
-    /// The value that a cell must have at least; `own`: its client's own read.
+    /// The least value of a cell; `own`: for its client's own read.
     fn least(&self, cell: Cell, own: Option<u64>, synchronized: u64) -> u64 {
         let is_lost = self.is_lost(cell.0);
         let must = |write: &&Write| {
             let is_seen =
                 write.propagated.is_some_and(|at| at < synchronized) && (write.sure || !is_lost);
-            // What ends in one moment with the beginning of another one has no order here.
+            // An end and a beginning at the same moment are unordered.
             is_seen || own.is_some_and(|begun| write.ended.is_some_and(|ended| ended < begun))
         };
         self.cells
@@ -130,7 +132,7 @@ impl Slate {
     /// Judges.
     ///
     /// # Panics
-    /// With what is wrong.
+    /// With the violation.
     pub fn check(&self, memory: &Memory) {
         for read in &self.reads {
             let Read {
@@ -147,7 +149,7 @@ impl Slate {
                     .iter()
                     .any(|write| write.value == *value && write.begun <= *ended);
             assert!(is_written, "{read:?} of {NAME}: no one wrote that there");
-            // The file of one that was lost may have been made from what the server found.
+            // The file of a lost client may have been recreated from what the server found.
             let own = (reader == &cell.0 && !self.is_lost(*reader)).then_some(*begun);
             let least = self.least(*cell, own, *synchronized);
             assert!(*value >= least, "{read:?} of {NAME} is older than {least}");
@@ -172,11 +174,11 @@ impl Slate {
     }
 }
 
-/// Where a cell is in the file.
+/// A cell's offset in the file.
 const fn at((lane, block): Cell) -> u64 {
     block * BLOCK + lane * CELL
 }
-/// What a cell was filled with; 0: never.
+/// The value that fills a cell; 0: never written.
 fn value(cell: &[u8]) -> u64 {
     let mut words = cell
         .chunks_exact(8)
@@ -193,10 +195,10 @@ fn value(cell: &[u8]) -> u64 {
 enum Doing {
     Open,
     Close,
-    /// From now on, or not any more.
+    /// Switches lazy I/O on or off.
     Lazy(bool),
     Write(Cell),
-    /// Blocks from and to; when it began, and what must be seen of each.
+    /// First and last block; when it began, and the least value of each cell.
     Read((u64, u64), u64, Vec<u64>),
     /// When it began; `true`: with `fsync`.
     Propagate((u64, u64), u64, bool),
@@ -217,7 +219,7 @@ pub struct Lazily {
     /// It is closed next.
     closes: bool,
     asked: BTreeMap<CallId, Doing>,
-    /// When the last call began that synchronized each block, and has ended.
+    /// For each block, when the last finished call began that synchronized it.
     synchronized: [u64; BLOCKS as usize],
     evicted: bool,
 }
@@ -246,7 +248,7 @@ impl Lazily {
         (self.evicted, self.lane) = (true, None);
         self.synchronized = [0; BLOCKS as usize];
         for doing in self.asked.values_mut() {
-            // It says nothing of the new session.
+            // It does not concern the new session.
             match doing {
                 Doing::Synchronize(_, begun) | Doing::Propagate(_, begun, _) => *begun = 0,
                 Doing::Read(_, _, least) => least.clear(),
@@ -255,7 +257,7 @@ impl Lazily {
         }
     }
 
-    /// What to ask next, if anything.
+    /// The next call, if any.
     pub fn next(
         &mut self,
         now: u64,
@@ -304,7 +306,7 @@ impl Lazily {
                 self.closes = true;
                 return;
             }
-            // Mostly it is.
+            // Usually it is lazy.
             1..3 if is_idle && (!self.lazy || rng.one_in(6)) => (
                 Ask::Lazy {
                     ino,
@@ -334,7 +336,7 @@ impl Lazily {
                 Doing::Synchronize(blocks, now),
             ),
             9 => (Ask::Names(FsCall::StatLite { ino }), Doing::StatLite),
-            // Of two at a time either may come first.
+            // Of two at a time, either may come first.
             10..16 if lane < LANES && !self.asked.values().any(own) => {
                 slate.last_value += 1;
                 let (cell, value) = ((lane, block), slate.last_value);
@@ -359,7 +361,7 @@ impl Lazily {
             }
             _ => {
                 let least = (blocks.0..blocks.1).map(|block| self.synchronized[block as usize]);
-                // One that is not lazy sees what was there when it began.
+                // A reader without lazy I/O sees what was there when it began.
                 let least = least
                     .map(|begun| if self.lazy { begun } else { now })
                     .collect();
@@ -376,10 +378,10 @@ impl Lazily {
         self.asked.insert(begin(ask), doing);
     }
 
-    /// A call has ended; whether it was one of this program.
+    /// Handles the end of a call; returns whether it was this program's.
     ///
     /// # Panics
-    /// If it is not what it must be.
+    /// If the outcome is wrong.
     pub fn on_ended(
         &mut self,
         now: u64,
@@ -400,7 +402,7 @@ impl Lazily {
             (Doing::Lazy(lazy), Ok(Given::Done)) => self.lazy = *lazy,
             (Doing::Write(cell), Ok(Given::Done)) => {
                 let writes = slate.cells.get_mut(cell).expect("it was noted");
-                // One at a time, and none of a lane that it has no more.
+                // One at a time, and none in a lane that it no longer has.
                 if Some(cell.0) == self.lane {
                     writes.last_mut().expect("it was noted").ended = Some(now);
                 }
@@ -452,7 +454,7 @@ impl Lazily {
                     inode.size
                 );
             }
-            // It came too late, and its caller is told: now, or when it synchronizes.
+            // It was evicted, and its caller is told: now, or when it synchronizes.
             (Doing::Close, Err(EIO)) if self.evicted => self.open = None,
             (_, Err(EIO)) if self.evicted => {}
             (doing, outcome) => panic!("{}: {doing:?} of {NAME}: {outcome:?}", self.client),
@@ -468,8 +470,8 @@ mod tests {
     const ANNA: ClientId = ClientId(1);
     const BERT: ClientId = ClientId(2);
 
-    /// A write of the first lane, from 0 to 10, that was propagated by 20; the second one reads it
-    /// from 50 to 60, and began to synchronize then.
+    /// A write in the first lane, from 0 to 10, propagated by 20; the second client reads it from
+    /// 50 to 60, after synchronizing from `synchronized` on.
     fn slate(value: u64, synchronized: u64) -> Slate {
         let mut slate = Slate::default();
         let (writer, reader) = (slate.new_lane(ANNA), slate.new_lane(BERT));

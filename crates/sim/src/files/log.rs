@@ -1,10 +1,10 @@
-//! A file to which all clients append: what each appended is there, whole, once and in its order,
-//! for each read that began after it was done.
+//! A file to which all clients append: each record is there, complete, once and in its client's
+//! order, for each read that began after the append had ended.
 //!
-//! Records say whose they are, which, and how long; so what a read found says by itself whether it
-//! can be. An append counts if its client lives to the end and never came too late, or has
-//! synchronized the file since. Of others a part may be left, as far as a client writes without
-//! telling how large the file becomes; what comes behind that is not read.
+//! Records contain their client, number and length, so a read shows by itself whether its result is
+//! possible. An append counts if its client stays alive to the end and was never evicted, or has
+//! synchronized the file since. Other appends may leave a partial record, as far as a client writes
+//! without reporting the file's size; what follows it is not read.
 
 use crate::rng::Rng;
 use bytes::Bytes;
@@ -18,13 +18,13 @@ const NAME: &str = "log";
 /// Client, number, length: eight bytes each.
 const HEAD: usize = 24;
 const LONGEST: u64 = 9_000;
-/// Appends of all clients: a read is of all of them.
+/// Most appends of all clients: a read covers all of them.
 const MOST: usize = 400;
-/// Calls of a client at a time.
+/// Concurrent calls of a client.
 const CALLS: usize = 3;
 const EIO: u16 = 5;
 
-/// Names a record.
+/// Identifies a record.
 type Id = (u64, u64);
 
 #[derive(Debug)]
@@ -37,17 +37,17 @@ struct Append {
 #[derive(Debug, Default)]
 pub struct Book {
     appends: BTreeMap<Id, Append>,
-    /// When reads began, what they found, and whether they ended at a part of a record.
+    /// For each read: when it began, what it found, and whether it ended at a partial record.
     reads: Vec<(u64, BTreeSet<Id>, bool)>,
     lost: BTreeSet<ClientId>,
 }
 
 impl Book {
-    /// A client died, or came too late.
+    /// A client died or was evicted.
     pub fn on_lost(&mut self, client: ClientId) {
         self.lost.insert(client);
     }
-    /// Takes what a read found, from the beginning of the file.
+    /// Records what a read found, from the beginning of the file.
     fn on_read(&mut self, begun: u64, data: &[u8]) {
         let (mut found, mut last) = (BTreeSet::new(), BTreeMap::new());
         let mut rest = data;
@@ -81,7 +81,7 @@ impl Book {
     /// Judges.
     ///
     /// # Panics
-    /// With what is wrong.
+    /// With the violation.
     pub fn check(&self) {
         for (id, append) in &self.appends {
             let Some(ended) = append
@@ -91,7 +91,7 @@ impl Book {
                 continue;
             };
             for (begun, found, is_cut) in &self.reads {
-                // What happens in one moment has no order here.
+                // Events at the same moment are unordered.
                 assert!(
                     *is_cut || *begun <= ended || found.contains(id),
                     "{id:?}, appended by {ended}, is lacking at {begun}"
@@ -106,7 +106,7 @@ enum Doing {
     Open(bool),
     Close,
     Append(Id),
-    /// What had ended by then is sure when this has.
+    /// Operations that had ended by that time are sure when this has ended.
     Sync(u64),
     Read(u64),
 }
@@ -141,7 +141,7 @@ impl Log {
         book.on_lost(self.client);
     }
 
-    /// What to ask next, if anything.
+    /// The next call, if any.
     pub fn next(
         &mut self,
         now: u64,
@@ -166,7 +166,7 @@ impl Log {
             }
             return;
         };
-        // Of two at a time either may come first.
+        // Of two at a time, either may come first.
         let appends = self
             .asked
             .values()
@@ -217,10 +217,10 @@ impl Log {
         self.asked.insert(begin(ask), doing);
     }
 
-    /// A call has ended; whether it was one of this program.
+    /// Handles the end of a call; returns whether it was this program's.
     ///
     /// # Panics
-    /// If it is not what it must be.
+    /// If the outcome is wrong.
     pub fn on_ended(&mut self, now: u64, book: &mut Book, call: CallId, outcome: &Outcome) -> bool {
         let Some(doing) = self.asked.remove(&call) else {
             return false;
@@ -242,7 +242,7 @@ impl Log {
                     .for_each(|(_, one)| one.sure |= !self.evicted);
             }
             (Doing::Read(begun), Ok(Given::Data(parts))) => book.on_read(*begun, &parts.concat()),
-            // It came too late, and its caller is told: now, or when it synchronizes.
+            // It was evicted, and its caller is told: now, or when it synchronizes.
             (Doing::Close, Err(EIO)) if self.evicted => self.open = None,
             (_, Err(EIO)) if self.evicted => {}
             (doing, outcome) => panic!("{}: {doing:?} of {NAME}: {outcome:?}", self.client),

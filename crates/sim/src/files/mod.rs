@@ -1,18 +1,18 @@
-//! File systems: servers and clients as they are, on objects and metadata as simple as they can be.
+//! File systems: the real servers and clients on simplified objects and metadata.
 //!
 //! ```text
-//!  programs ─▶ Fs ──messages──▶ Server      each with a clock of its own; any may die, stand still, be cut off
-//!              └──operations──▶ memory ◀──┘ objects: done once, later; nothing of a fenced instance
+//!  programs ─▶ Fs ──messages──▶ Server      each with a clock of its own; any may die, pause, be cut off
+//!              └──operations──▶ memory ◀──┘ objects: executed once, later; nothing of a fenced instance
 //!              └──requests────▶ registry ◀┘ keys, leases, watches
 //! ```
-//! The substrate has its own simulation; here it does what it promises, as late as it may. What is
-//! judged is in `judge`: what callers were told of names, by a model of POSIX in the order of the
-//! journal, which real time must agree with; data by what its only writer knows (`programs`), or as
-//! registers (`data`), or by what its writers let others see (`lazy`); that no more is below a
-//! directory than its quota allows (`bounds`); that what was synchronized survives its client
-//! (`relics`); that nothing of a client is executed once others go on without it (`world`); that a
-//! repair meanwhile changes only what was damaged (`repair`); that what a full cluster did not take
-//! is an error of the next `fsync` (`programs`); and that every call ends.
+//! The object cluster has its own simulation; here it keeps its guarantees, as late as it may.
+//! Checked are: in `judge`, what callers were told about names, with a POSIX model in the order of
+//! the journal, which must agree with real time; data, by what its only writer knows (`programs`),
+//! as registers (`data`), or by what its writers make visible to others (`lazy`); that no more is
+//! below a directory than its quota allows (`bounds`); that synchronized data survives its client
+//! (`relics`); that nothing of a client is executed once others continue without it (`world`); that
+//! a concurrent repair changes only what was damaged (`repair`); that data refused by a full
+//! cluster causes an error of the next `fsync` (`programs`); and that every call ends.
 
 mod bounds;
 mod checked;
@@ -31,13 +31,13 @@ mod world;
 
 pub use world::{Report, run};
 
-/// So many run in the tests.
+/// Number of seeds in the tests.
 #[cfg(test)]
 const SEEDS: u64 = 40;
 
 #[cfg(test)]
 mod tests {
-    /// Seeds of file systems whose servers and clients die, stand still and are cut off.
+    /// Seeds of file systems whose servers and clients die, pause and are cut off.
     #[test]
     fn files_survive_their_servers() {
         let (mut takeovers, mut own, mut evictions, mut above) = (0, 0, 0, 0);

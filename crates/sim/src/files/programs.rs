@@ -1,5 +1,5 @@
-//! What runs on a client: one program that makes, moves and removes names which others use as well,
-//! and one that reads and writes a file of its own, which may be made without a name.
+//! The programs on a client: one creates, moves and removes names that others use too; one reads
+//! and writes a file of its own, which may be created without a name.
 
 use super::data;
 use super::relics::{Relic, Synced};
@@ -17,9 +17,9 @@ use std::sync::Arc;
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 /// Largest file of a program's own: several objects.
 const OWN_MAX: u64 = 30_000;
-/// Of one in three it is farther than a client may write without telling.
+/// In one of three cases it is farther than a client may write without telling the server.
 const OWN_FAR: u64 = 150_000;
-/// What such files are known by.
+/// The mode that marks such files.
 const OWN_MODE: u16 = 0o644;
 const EBADF: u16 = 9;
 const EEXIST: u16 = 17;
@@ -28,14 +28,14 @@ const EIO: u16 = 5;
 const ENOSPC: u16 = 28;
 const ESTALE: u16 = 116;
 const EDQUOT: u16 = 122;
-/// What a directory's quota is set to: none, and so many bytes.
+/// Values of directory quotas in bytes; 0 is none.
 const BOUNDS: [u64; 5] = [0, 20_000, 60_000, 100_000, 200_000];
 /// The directory of files that are written below a quota.
 const HOME: &str = "bounded";
 const ENXIO: u16 = 6;
 
-/// Whether it is a file whose data is written: its programs judge its size themselves, and others
-/// leave it alone.
+/// Whether it is a file whose data is written: its program judges its size, and other programs do
+/// not touch it.
 pub fn is_written(inode: &Inode) -> bool {
     inode.mode == OWN_MODE || inode.mode == data::MODE
 }
@@ -44,7 +44,7 @@ pub fn is_written(inode: &Inode) -> bool {
 #[derive(Debug)]
 pub struct Seen {
     tops: Arc<[Top]>,
-    /// Directories are given quotas.
+    /// Whether directories get quotas.
     bounds: bool,
     dirs: BTreeSet<Ino>,
     files: BTreeSet<Ino>,
@@ -79,7 +79,7 @@ impl Seen {
     fn dir(&self, rng: &mut Rng) -> Ino {
         let tops = self.tops.iter().map(|top| top.ino);
         let dirs: Vec<Ino> = tops.chain(self.dirs.iter().copied()).collect();
-        // The last one is often its own, and of no one else.
+        // The last one is often this client's own and unknown to others.
         let last = self.dirs.last().filter(|_| rng.one_in(4));
         *last.unwrap_or_else(|| rng.pick(&dirs))
     }
@@ -93,7 +93,7 @@ impl Seen {
     }
 }
 
-/// The call for something new.
+/// The call that creates an inode.
 pub fn make(dir: Ino, name: Name, kind: FileKind, exclusive: bool) -> FsCall {
     let (mode, target) = (0o755, Bytes::new());
     let (uid, gid, open) = (1, 1, false);
@@ -113,7 +113,7 @@ pub fn make(dir: Ino, name: Name, kind: FileKind, exclusive: bool) -> FsCall {
     }
 }
 
-/// Gives a directory a quota; 0: none.
+/// Sets a directory's quota; 0: none.
 fn bound(ino: Ino, kind: QuotaKind, max: u64) -> FsCall {
     FsCall::SetXattr {
         ino,
@@ -184,7 +184,7 @@ pub fn shared(rng: &mut Rng, seen: &Seen) -> Ask {
             bytes_max: 1 << 20,
         },
         97 if seen.bounds => {
-            // What other programs write in is not bounded.
+            // Directories that other programs write in have no quota.
             let is_top = |dir: &Ino| seen.tops.iter().any(|top| top.ino == *dir);
             let dirs: Vec<Ino> = seen
                 .dirs
@@ -214,54 +214,53 @@ pub fn shared(rng: &mut Rng, seen: &Seen) -> Ask {
     })
 }
 
-/// A program with a file that only it writes: each read must be what it wrote.
+/// A program with a file that only it writes: each read must return what it wrote.
 #[derive(Debug)]
 pub struct Own {
     tops: Arc<[Top]>,
-    /// Where it is made, and where it has its name.
+    /// Where the file is created, and where it has its name.
     made_in: Top,
     named_in: Top,
     name: Name,
     ino: Option<Ino>,
-    /// It was made with its name, or was given it.
+    /// Whether it has a name, from its creation or later.
     named: bool,
     open: bool,
     content: Vec<u8>,
-    /// A second file, without a name, that it copies from, and what is in it.
+    /// A second file without a name that it copies from, and its content.
     twin: Option<(Ino, Vec<u8>)>,
     /// Its owner: changed only here, often answered by the client itself.
     uid: u32,
-    /// When it was written, says a caller that set it, if nothing was written since.
+    /// The modification time set by a caller, if nothing was written since.
     time: Option<Stamp>,
-    /// What is known of it if its client dies now.
+    /// What is certain about it if its client dies now.
     synced: Option<Synced>,
-    /// What it asked last, and the content if it succeeds.
+    /// The last call, and the content if it succeeds.
     asked: Option<(CallId, Step, Vec<u8>)>,
     next: u8,
     most: u64,
-    /// What an earlier file's program had asked.
+    /// A call of an earlier file's program.
     stale: Option<CallId>,
-    /// It writes below a quota: in which directory, once it knows that; and that the directory is
-    /// there.
+    /// For a file below a quota: its directory, once known, and whether the directory exists.
     home: Option<Option<Top>>,
     is_made: bool,
-    /// How often there was no room.
+    /// How often there was no space.
     pub refused: u64,
-    /// There is no room in the cluster now and then: what was written and is not there is to be an
-    /// error of the next `fsync`.
+    /// Whether the cluster is full at times: data that was written and is lost must cause an error
+    /// of the next `fsync`.
     pub fills: bool,
     doubts: bool,
-    /// It was told that some of its file is lost: it wants another one.
+    /// It was told that some of its file is lost: it starts another one.
     pub is_broken: bool,
     pub steps: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// The directory: made, or looked up.
+    /// The directory: created or looked up.
     Home,
     Bound,
-    /// With its name, or without one.
+    /// Whether with its name.
     Create(bool),
     Link,
     Write,
@@ -273,7 +272,7 @@ enum Step {
     Extend,
     Copy(Copied),
     Twin,
-    /// Which bytes of the second file.
+    /// The range in the second file.
     TwinWrite(u64, u64),
     Seek(u64, bool),
     Sync,
@@ -282,7 +281,7 @@ enum Step {
     Open,
 }
 
-/// A range that a program copies to its file: from another place there, or from its second file.
+/// A range that a program copies to its file, from another offset there or from its second file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Copied {
     is_twins: bool,
@@ -292,7 +291,7 @@ struct Copied {
 }
 
 impl Copied {
-    /// In three of four cases from the beginning of an object to that of another one.
+    /// In three of four cases from the beginning of one object to that of another.
     fn any(rng: &mut Rng, most: u64, has_twin: bool) -> Self {
         let is_twins = has_twin && rng.one_in(2);
         let object = u64::from(layout().object);
@@ -304,7 +303,7 @@ impl Copied {
             (offset, at) = (offset / object * object, at / object * object);
         }
         let length = 1 + rng.below(6 * object);
-        // Ranges that overlap are refused.
+        // Overlapping ranges are refused.
         let apart = if is_twins {
             u64::MAX
         } else {
@@ -321,7 +320,7 @@ impl Copied {
             },
         }
     }
-    /// What of it lies within the source.
+    /// The part of the range within the source.
     fn length_in(&self, size: usize) -> u64 {
         self.length.min((size as u64).saturating_sub(self.offset))
     }
@@ -332,7 +331,7 @@ impl Copied {
         let length = self.length_in(size);
         self.offset < self.at + length && self.at < self.offset + length
     }
-    /// What a file is after so much was copied.
+    /// The file's content after this much was copied.
     fn apply(&self, source: &[u8], content: &mut Vec<u8>, copied: u64) {
         let [from, at, length] = [self.offset, self.at, copied].map(|place| place as usize);
         if length > 0 {
@@ -382,7 +381,7 @@ impl Own {
     pub const fn is_waiting(&self) -> bool {
         self.asked.is_some() || self.stale.is_some()
     }
-    /// The same again, with another file.
+    /// The same program with another file.
     fn again(&self, name: &str) -> Self {
         let (steps, refused, home) = (self.steps, self.refused, self.home.clone());
         let fills = self.fills;
@@ -397,7 +396,7 @@ impl Own {
         }
         Self { home, ..own }
     }
-    /// What to ask next.
+    /// Makes the next call.
     pub fn next(&mut self, rng: &mut Rng, begin: impl FnOnce(Ask) -> CallId) {
         let mut content = self.content.clone();
         if let Some(None) = self.home {
@@ -440,7 +439,8 @@ impl Own {
             self.asked = Some((begin(Ask::Sync { ino: Some(ino) }), Step::Sync, content));
             return;
         }
-        // What finds no room later would be an error of that file, of which no one is told.
+        // Data that finds no space later would be an error of that file, which is reported to no
+        // caller.
         if self.twin.is_none() && !self.fills && rng.one_in(12) {
             let mut make = make(self.made_in.ino, Name::default(), FileKind::File {}, true);
             if let FsCall::Make {
@@ -578,7 +578,7 @@ impl Own {
                 } = copied;
                 let source = self.source(&copied, &content);
                 let (from, size) = (source.0.unwrap_or(ino), source.1.len());
-                // How much was copied says its answer.
+                // The answer says how much was copied.
                 let within = copied.length_in(size);
                 if !copied.overlaps(size) && within > 0 {
                     self.synced
@@ -608,24 +608,24 @@ impl Own {
         }
         self.asked = Some((begin(ask), step, content));
     }
-    /// What is copied from: the second file, or what is in its own.
+    /// The source of a copy: the second file, or its own.
     fn source<'a>(&'a self, copied: &Copied, content: &'a [u8]) -> (Option<Ino>, &'a [u8]) {
         match &self.twin {
             Some((ino, twin)) if copied.is_twins => (Some(*ino), twin),
             _ => (None, content),
         }
     }
-    /// Whether nothing has been done since all of its file was synchronized.
+    /// Whether nothing has been done since the whole file was synchronized.
     pub fn is_synced(&self) -> bool {
         self.synced.as_ref().is_some_and(Synced::is_all)
     }
-    /// Its client has left, and had the time to say all.
+    /// Its client has left, and had time to send everything.
     pub fn on_left(&mut self) {
         if self.named && self.asked.is_none() {
             self.synced = Some(Synced::new(&self.content, self.time));
         }
     }
-    /// What there must be of its file when its client is no more.
+    /// What must exist of its file after its client is gone.
     pub fn relic(&mut self) -> Option<Relic> {
         Some(Relic {
             path: self.named_in.path(&self.name),
@@ -633,20 +633,20 @@ impl Own {
             synced: self.synced.take()?,
         })
     }
-    /// Its client was evicted: it begins again, with another file.
+    /// Its client was evicted: it restarts with another file.
     pub fn begin_again(&mut self, name: &str) {
         let asked = self.asked.take();
-        // Evicted twice, it may still wait for what it had asked before the first time.
+        // Evicted twice, it may still wait for a call from before the first time.
         let stale = asked.map(|(call, ..)| call).or(self.stale);
         *self = Self {
             stale,
             ..self.again(name)
         };
     }
-    /// Its call has ended.
+    /// Handles the end of its call.
     ///
     /// # Panics
-    /// If it is not what it must be.
+    /// If the outcome is wrong.
     pub fn on_ended(&mut self, call: CallId, outcome: &Outcome) -> bool {
         if self.stale.take_if(|stale| *stale == call).is_some() {
             return true;
@@ -670,7 +670,7 @@ impl Own {
             Err(EINVAL) if matches!(step, Step::Copy(copied) if copied.overlaps(content.len())) => {
                 return true;
             }
-            // Nothing has happened.
+            // Nothing has changed.
             Err(EDQUOT)
                 if self.home.is_some()
                     && matches!(
@@ -697,13 +697,13 @@ impl Own {
             {
                 return true;
             }
-            // Another rank has evicted its client, which is not told yet: without a name it is
-            // gone.
+            // Another rank has evicted its client, which does not know yet: without a name the file
+            // is gone.
             Err(ESTALE) if self.tops.len() > 1 && step == Step::Link => {
                 self.is_broken = true;
                 return true;
             }
-            // What it wrote before may be lost, since it was synchronized.
+            // What it wrote since it was synchronized may be lost.
             Err(ENOSPC | EIO) if self.fills => {
                 self.is_broken = true;
                 return true;
@@ -721,7 +721,7 @@ impl Own {
                 assert_eq!(node.inode.links, 1, "{}: its names", self.name);
                 self.named = true;
             }
-            // It is gone, and another one begins.
+            // The file is gone, and another one begins.
             (Step::Close, _) if !self.named => {
                 let twin = self.twin.take();
                 *self = Self {
@@ -774,7 +774,7 @@ impl Own {
                     "{}: only {length} of {within}",
                     self.name
                 );
-                // Of what was begun and found no room the file may be larger.
+                // Writes that were begun and found no space may have made the file larger.
                 self.is_broken |= is_short && self.fills;
                 copied.apply(&source, &mut content, *length);
             }
@@ -832,7 +832,7 @@ impl Own {
             | (Step::Resize, Given::Answer(_)) => {}
             (step, given) => panic!("{}: {step:?} was given {given:?}", self.name),
         }
-        // Without a name it goes with its client.
+        // A file without a name is removed with its client.
         assert!(
             step != Step::Sync || !self.doubts,
             "{}: other data was read than written, and no error told",
@@ -851,8 +851,8 @@ impl Own {
     }
 }
 
-/// Where data or a hole was found: what is passed over, looking for data, and what is called a hole
-/// must be zeros.
+/// Checks a search for data or a hole: what a search for data skips, and what is reported as a
+/// hole, must be zeros.
 fn check_sought(content: &[u8], (offset, hole): (u64, bool), outcome: &Outcome) {
     let is_zero = |from: u64, to: usize| content[from as usize..to].iter().all(|byte| *byte == 0);
     match outcome {

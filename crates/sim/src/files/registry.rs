@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 pub struct Registry {
     keys: BTreeMap<Name, MetaPair>,
     revision: u64,
-    /// How long each lasts, and until when, in virtual nanoseconds.
+    /// Each lease's duration and expiry, in virtual nanoseconds.
     leases: BTreeMap<u64, (u64, u64)>,
-    /// What has happened and was not told yet.
+    /// Events not delivered yet.
     pub events: Vec<MetaEvent>,
 }
 
@@ -24,7 +24,7 @@ impl Registry {
     pub const fn revision(&self) -> u64 {
         self.revision
     }
-    /// Leases that have run out take their keys along.
+    /// Deletes the keys of expired leases.
     pub fn expire(&mut self, now: u64) {
         let over: Vec<u64> = self
             .leases
@@ -34,7 +34,7 @@ impl Registry {
             .collect();
         over.into_iter().for_each(|lease| self.end(lease));
     }
-    /// There was no majority for a while: no lease ends for that.
+    /// There was no quorum for a while: no lease expires because of that.
     pub fn renew_all(&mut self, now: u64) {
         for (ttl, until) in self.leases.values_mut() {
             *until = (*until).max(now + *ttl);
@@ -77,7 +77,7 @@ impl Registry {
         }
     }
 
-    /// Carries a request out.
+    /// Executes a request.
     pub fn ask(&mut self, now: u64, call: MetaCall) -> Result<MetaResult, MetaFailure> {
         match call {
             MetaCall::Transact {

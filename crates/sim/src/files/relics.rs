@@ -1,7 +1,7 @@
-//! What programs had synchronized when their clients died or came too late, and all that they had
-//! done when those left: it must be in their files.
+//! Data that programs had synchronized before their clients died or were evicted, and everything
+//! done before clients left: it must be in their files.
 //!
-//! What such a program did after its last `fsync` may have happened or not.
+//! Changes after the last `fsync` of such a program may have been executed or not.
 
 use super::world::layout;
 use nacre_conformance::memory::Memory;
@@ -12,19 +12,19 @@ use std::collections::BTreeMap;
 /// What a new client sees: a path, the inode and a file's size.
 pub type Shown = (String, Option<Ino>, u64);
 
-/// What is known of a file of which some was synchronized.
+/// What is certain about a file that was partly synchronized.
 #[derive(Clone, Debug)]
 pub struct Synced {
-    /// What each byte is, where that is sure.
+    /// Each byte's value, where it is certain.
     content: Vec<Option<u8>>,
-    /// How large the file may be.
+    /// The range of the file's possible sizes.
     sizes: (u64, u64),
-    /// The time that it had been set, with nothing written since.
+    /// The time that was set, with nothing written since.
     time: Option<Stamp>,
 }
 
 impl Synced {
-    /// All of it was.
+    /// Everything was synchronized.
     pub fn new(content: &[u8], time: Option<Stamp>) -> Self {
         let size = content.len() as u64;
         Self {
@@ -38,23 +38,23 @@ impl Synced {
         let size = self.content.len() as u64;
         self.sizes == (size, size) && self.content.iter().all(Option::is_some)
     }
-    /// Its time is another one since, or may be.
+    /// Its time has changed since, or may have.
     pub fn touched(&mut self) {
         self.time = None;
     }
-    /// These bytes were written after that; the file may be larger then.
+    /// These bytes were written afterwards; the file may be larger.
     pub fn written(&mut self, offset: u64, end: u64) {
         let size = self.content.len() as u64;
         self.touched();
         self.content[size.min(offset) as usize..size.min(end) as usize].fill(None);
         self.extended(end);
     }
-    /// It is at least as large, or as before.
+    /// It has at least this size, or its former one.
     pub fn extended(&mut self, size: u64) {
         self.touched();
         self.sizes.1 = self.sizes.1.max(size);
     }
-    /// It is so large, or as before.
+    /// It has this size, or its former one.
     pub fn resized(&mut self, size: u64) {
         self.touched();
         self.content.truncate(size as usize);
@@ -62,7 +62,7 @@ impl Synced {
     }
 }
 
-/// A file whose program is no more.
+/// The file of a program that is gone.
 #[derive(Debug)]
 pub struct Relic {
     pub path: String,
@@ -71,10 +71,10 @@ pub struct Relic {
 }
 
 impl Relic {
-    /// Asserts that it is there, of a size as it may be, with the bytes and the time that are sure.
+    /// Asserts that it exists, with a possible size and the bytes and time that are certain.
     ///
     /// # Panics
-    /// If it is not.
+    /// If it does not.
     pub fn check(&self, shown: &[Shown], times: &BTreeMap<Ino, Stamp>, memory: &Memory) {
         let Self {
             path: name,

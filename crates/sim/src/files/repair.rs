@@ -1,12 +1,12 @@
-//! A repair of a file system that is being used (`fs check --repair`): its servers give their ranks
-//! back, what is found is mended, and clients go on with the next ones.
+//! Repairs a file system in use (`fs check --repair`): its servers give their ranks back, faults
+//! found are repaired, and clients continue with the next servers.
 //!
 //! ```text
-//!  key put, again every 2 s ─▶ no rank has a holder ─▶ checked: nothing is in journals, nothing is wrong
+//!  key put, renewed every 2 s ─▶ no rank has a holder ─▶ checked: journals are empty, no faults
 //!                                                      └▶ damaged ─▶ found ─▶ repaired ─▶ key deleted
 //! ```
-//! Where a server died meanwhile, or was too slow, the command says so and changes nothing: so does
-//! this one.
+//! If a server died meanwhile, or was too slow, the command reports that and changes nothing; so
+//! does this one.
 
 use super::checked::{config, faults_of, look};
 use super::registry::Registry;
@@ -25,16 +25,16 @@ use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaResult, MetaSpan};
 
 const TTL_MS: u64 = 30_000;
 const SAY_AGAIN: u64 = 2 * SECOND;
-/// Servers have so long to give their ranks back.
+/// How long servers have to give their ranks back.
 const GIVEN_BACK_MAX: u64 = 40 * SECOND;
-/// A repair takes so many steps at most.
+/// Most steps of a repair.
 const STEPS_MAX: usize = 12;
 
-/// What has come of it at its next step.
+/// The result of a step.
 pub enum Step {
-    /// Again at that time.
+    /// Continue at that time.
     Again(u64),
-    /// Given up, or it has mended so much.
+    /// Abandoned, or the number of faults repaired.
     Over(u64),
 }
 
@@ -61,12 +61,12 @@ impl Repairs {
             asking: None,
         }
     }
-    /// When the next one begins.
+    /// When the next repair begins.
     pub fn next(&mut self, now: u64) -> u64 {
         now + self.rng.between(SECOND, 15 * SECOND)
     }
 
-    /// Goes one step on; the registry has a majority.
+    /// Performs the next step; the registry has a quorum.
     pub fn step(&mut self, now: u64, registry: &mut Registry, memory: &mut Memory) -> Step {
         let mut ask = |call| registry.ask(now, call);
         let asking = self.asking.get_or_insert_with(|| {
@@ -95,7 +95,7 @@ impl Repairs {
                 otherwise: Vec::new(),
             };
             if ask(MetaCall::KeepAlive { lease }).is_err() || ask(put).is_err() {
-                // There was no majority for too long.
+                // There was no quorum for too long.
                 self.asking = None;
                 return Step::Over(0);
             }
@@ -156,7 +156,7 @@ impl Repairs {
         found
     }
 
-    /// A directory's object counts wrong, or does not say where its entry is.
+    /// Damages a directory's object: a wrong count, or a missing backpointer to its entry.
     fn damage(&mut self, memory: &mut Memory, config: &CheckConfig) {
         let has_head = |(key, object): (&(PoolId, ObjectId), &Object)| {
             let is_directory = key.0 == METADATA && object.attrs.contains_key(HEAD_ATTR.as_bytes());

@@ -1,5 +1,5 @@
-//! Directories that file systems of several ranks begin with: one of each rank, whose name the
-//! first one has.
+//! The initial directories of file systems with several ranks: one per rank, named in the first
+//! rank's root.
 
 use super::world::METADATA;
 use nacre_client::Operation;
@@ -13,11 +13,11 @@ use nacre_wire::fs::{Backpointer, Entry, FileKind, Head, Inode, Stamp};
 use nacre_wire::msg::client::SubOp;
 use std::sync::Arc;
 
-/// A directory that is there from the beginning to the end.
+/// A directory that exists from beginning to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Top {
     pub ino: Ino,
-    /// Its name in the root; of the root itself, nothing.
+    /// Its name in the root; empty for the root itself.
     pub name: String,
 }
 
@@ -32,7 +32,7 @@ impl Top {
     }
 }
 
-/// Makes them, as their servers would have; the root is the first.
+/// Creates them like their servers would; the root is the first.
 pub fn make(memory: &mut Memory, namespace: &Name, ranks: u16) -> Arc<[Top]> {
     let mut tops = vec![Top {
         ino: Ino::ROOT,

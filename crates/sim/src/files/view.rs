@@ -1,5 +1,5 @@
-//! Objects and metadata as one node has them: what it began waits to be sent, what ended waits to
-//! be taken.
+//! One node's view of objects and metadata: operations that it began wait to be sent, results wait
+//! to be taken.
 
 use nacre_client::{
     Capabilities, Completion, Failure, MetaDone, MetaId, MetaWatchId, Metadata, ObjectCluster,
@@ -9,7 +9,7 @@ use nacre_types::{ClientId, Instance, Time};
 use nacre_wire::msg::meta::{MetaCall, MetaSpan};
 use std::collections::BTreeSet;
 
-/// What an object cluster is asked.
+/// A request to the object cluster.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "nearly all are operations")]
 pub enum Asked {
@@ -20,7 +20,7 @@ pub enum Asked {
 /// See the module head.
 #[derive(Debug)]
 pub struct Objects {
-    /// In whose name operations are begun.
+    /// The instance that begins operations.
     pub instance: Instance,
     next: u64,
     open: BTreeSet<OpId>,
@@ -28,7 +28,7 @@ pub struct Objects {
     pub ended: Vec<Completion>,
 }
 
-/// Operations of a node at a time.
+/// Concurrent operations of a node.
 const OPEN_MAX: usize = 12;
 
 impl Objects {
@@ -41,13 +41,14 @@ impl Objects {
             ended: Vec::new(),
         }
     }
-    /// One has ended, if it is this instance's.
+    /// Handles the end of an operation, if it is this instance's.
     pub fn end(&mut self, completion: Completion) {
         if self.open.remove(&completion.id) {
             self.ended.push(completion);
         }
     }
-    /// As [`nacre_client::Served`] does: what the former instance has under way may happen or not.
+    /// Like [`nacre_client::Served`]: operations in flight of the former instance may be executed
+    /// or not.
     pub fn begin_again(&mut self, instance: Instance) {
         self.instance = instance;
         self.begun.clear();

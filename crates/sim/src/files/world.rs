@@ -1,4 +1,4 @@
-//! The nodes, the network between them, what goes wrong, and how long everything takes.
+//! The nodes, the network between them, faults, and delays.
 
 use super::data::{Data, Diary};
 use super::judge::Judge;
@@ -34,34 +34,34 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// After the faults everything must have been answered within so long.
+/// Time after the faults within which everything must be answered.
 const HEALED: u64 = 120 * SECOND;
-/// And what was answered is safe after so long.
+/// Time after which answers must be safe.
 const SETTLE: u64 = 10 * SECOND;
-/// Of the objects of its file system.
+/// The namespace of the file system's objects.
 pub(super) const NAMESPACE: &str = "home.1";
 pub(super) const METADATA: PoolId = PoolId(1);
-/// So long a client waits for the end of what its programs have begun.
+/// How long a client waits for the end of its programs' calls.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Clients that take longer to leave, by their clocks, may not have said all.
+/// Clients that take longer to leave, by their clocks, may not have sent everything.
 const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 const DATA: PoolId = PoolId(2);
 const NAME: &str = "home";
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Of everything that happened.
+    /// Digest over all events.
     pub digest: u128,
-    /// Requests that servers were sent.
+    /// Requests sent to servers.
     pub requests: u64,
     /// Batches of the journal.
     pub batches: u64,
-    /// Times a rank was taken.
+    /// How often a rank was taken.
     pub takeovers: u64,
-    /// Clients that died, and clients that came too late.
+    /// Clients that died.
     pub deaths: u64,
-    /// See above.
+    /// Clients that were evicted.
     pub evictions: u64,
     /// Steps of programs with files of their own.
     pub own: u64,
@@ -69,32 +69,32 @@ pub struct Report {
     pub data: u64,
     /// Steps of programs with a file to which all append.
     pub appends: u64,
-    /// Steps of programs with a file that several write lazily.
+    /// Steps of programs with a file written with lazy I/O.
     pub lazy: u64,
     /// Calls that were answered between two turns.
     pub at_once: u64,
-    /// Names that clients made or removed themselves.
+    /// Names that clients created or removed themselves.
     pub here: u64,
-    /// Calls that the kernel above a client answered from what it was lent.
+    /// Calls that the kernel above a client answered from its loans.
     pub above: u64,
-    /// Files with something synchronized whose clients died or came too late.
+    /// Files with synchronized data whose clients died or were evicted.
     pub relics: u64,
-    /// Clients that were told to stop, and said all before they did.
+    /// Clients that were told to stop, and sent everything first.
     pub left: u64,
-    /// Changes of names of several ranks.
+    /// Name changes across several ranks.
     pub across: u64,
-    /// Times a quota left no room for a file's data.
+    /// How often a quota left no space for a file's data.
     pub refused: u64,
-    /// Operations that were refused since the cluster was full.
+    /// Operations refused because the cluster was full.
     pub full: u64,
-    /// Repairs while it was used, and what they mended.
+    /// Repairs while in use, and what they repaired.
     pub repairs: u64,
-    /// Objects that were copied inside the cluster.
+    /// Objects copied inside the cluster.
     pub copied: u64,
 }
 
 impl Report {
-    /// Of several runs.
+    /// Adds another run's results.
     pub fn add(&mut self, other: &Self) {
         self.digest ^= other.digest;
         self.requests += other.requests;
@@ -140,24 +140,24 @@ struct Node {
     objects: Objects,
     keys: Keys,
     inbox: VecDeque<Input>,
-    /// Its clock: ahead by so much, and wrong by so many parts in a million.
+    /// Its clock: how far ahead it is, and its error in parts per million.
     ahead: u64,
     drift: i64,
-    /// It stands still until then.
+    /// It is paused until then.
     still: u64,
     wake: u64,
     leaving: Leaving,
 }
 
-/// How far a client has come that is to stop: times are its clock's.
+/// The progress of a client that is to stop; times are by its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaving {
     No,
-    /// Its programs begin nothing any more, since then.
+    /// Since then, its programs begin nothing more.
     Ending(Time),
-    /// It was told, then.
+    /// When it was told to stop.
     Told(Time),
-    /// It has said all.
+    /// It has sent everything.
     Gone,
 }
 
@@ -205,17 +205,17 @@ enum Event {
         absent: bool,
     },
     Fault,
-    /// There is no room for a while.
+    /// The cluster is full for a while.
     Full,
-    /// A repair goes on, or begins.
+    /// A repair continues or begins.
     Repair,
-    /// A client and the holder of the rank lose their power at once.
+    /// A client and the rank's holder lose power at once.
     PowerCut(ClientId),
     /// A client that has left ends.
     End(ClientId),
-    /// A connection over which nothing came any more breaks.
+    /// A silent connection breaks.
     Break((ClientId, ClientId)),
-    /// A client stands still until then, and the rank's holder dies.
+    /// A client pauses until then, and the rank's holder dies.
     Overtaken {
         who: ClientId,
         until: u64,
@@ -233,38 +233,39 @@ struct World {
     slots: Vec<Option<ClientId>>,
     nodes: BTreeMap<ClientId, Node>,
     memory: Memory,
-    /// The last instance of each client that is fenced.
+    /// The last fenced instance of each client.
     fenced: BTreeMap<ClientId, Instance>,
-    /// The last instance of each that was told, or would be, that others go on without it.
+    /// The last instance of each client that was told, or would be, that others continue without
+    /// it.
     evicted: BTreeMap<ClientId, Instance>,
     registry: Registry,
-    /// The registry has no majority until then.
+    /// The registry has no quorum until then.
     minority_until: u64,
     /// Objects are slow until then.
     slow_until: u64,
     conns: BTreeMap<(ClientId, ClientId), u64>,
-    /// In this run there is no room in the cluster now and then; until then there is none.
+    /// Whether the cluster is full at times in this run, and until when it is.
     fills: bool,
     full_until: u64,
     repairs: Repairs,
-    /// Operations of these that are begun now are on their way until then.
+    /// Operations of these clients begun now are delayed until then.
     stalled: BTreeMap<ClientId, u64>,
     /// No messages between these until then.
     cuts: BTreeMap<(ClientId, ClientId), u64>,
-    /// Connections over which nothing comes any more, though neither side has heard of it.
+    /// Silent connections that neither side has noticed yet.
     lost: BTreeSet<(ClientId, ClientId)>,
-    /// What comes after what: messages of a pair, operations of a client on an object.
+    /// Ordering: messages of a pair, operations of a client on an object.
     after: BTreeMap<(ClientId, Vec<u8>), u64>,
     judge: Judge,
     relics: Vec<Relic>,
     diary: Diary,
     book: Book,
     slate: Slate,
-    /// In this run a file is written lazily.
+    /// Whether a file is written with lazy I/O in this run.
     lazy: bool,
     faults: bool,
     works: bool,
-    /// Directories are given quotas.
+    /// Whether directories get quotas.
     bounds: bool,
     limits: MdsLimits,
     report: Report,
@@ -278,7 +279,7 @@ struct World {
 /// Runs a seed to its end.
 ///
 /// # Panics
-/// With what was found.
+/// With the finding.
 #[must_use]
 pub fn run(seed: u64, verbose: bool) -> Report {
     let mut world = World::new(seed, verbose);
@@ -286,15 +287,15 @@ pub fn run(seed: u64, verbose: bool) -> Report {
     world.finish()
 }
 
-/// One in four is repaired now and then.
+/// One in four runs is repaired occasionally.
 const fn is_repaired(seed: u64) -> bool {
     seed % 4 == 3
 }
-/// Of those that have room, one in two.
+/// Of the runs that are never full, one in two.
 const fn is_lazy(seed: u64) -> bool {
     seed % 2 == 1 && !is_filled(seed)
 }
-/// Two in seven have no room now and then.
+/// Two in seven runs are full at times.
 const fn is_filled(seed: u64) -> bool {
     matches!(seed % 7, 2 | 5)
 }
@@ -441,7 +442,7 @@ impl World {
             if !self.works && self.is_over() {
                 over.get_or_insert(self.schedule.now);
             }
-            // What was answered early has time to become safe.
+            // Early answers get time to become safe.
             if over.is_some_and(|over| self.schedule.now > over + SETTLE) {
                 return;
             }
@@ -627,7 +628,7 @@ impl World {
         }
     }
 
-    /// Events of the registry, to all who watch, in order.
+    /// Delivers the registry's events to all watchers, in order.
     fn tell_events(&mut self) {
         let events = std::mem::take(&mut self.registry.events);
         if events.is_empty() {
@@ -662,7 +663,7 @@ impl World {
         }
     }
 
-    /// A time at which something happens that must not overtake what was before it in its row.
+    /// A time for an event that must not overtake earlier ones in its row.
     fn in_order(&mut self, who: ClientId, row: &[u8], longest: u64) -> u64 {
         self.in_order_from(self.schedule.now, who, row, longest)
     }
@@ -750,8 +751,8 @@ impl World {
             if works && self.rng.one_in(4) {
                 data.next(now, &mut self.rng, &mut self.diary, &mut begin);
             }
-            // What of it is lost for want of room is zeros: nothing says where the next record
-            // begins.
+            // Data of it that is lost for lack of space is zeros: nothing shows where the next
+            // record begins.
             if works && self.rng.one_in(4) && !self.fills {
                 log.next(now, &mut self.rng, &mut self.book, &mut begin);
             }
@@ -850,13 +851,13 @@ impl World {
         let begun = std::mem::take(&mut node.objects.begun);
         let who = (id, node.objects.instance);
         self.nodes.insert(id, node);
-        // It may stand still between deciding and acting.
+        // It may pause between deciding and acting.
         let late = if self.faults && self.rng.one_in(2_000) {
             self.rng.below(8 * SECOND)
         } else {
             0
         };
-        // Then it does nothing else meanwhile: what it says later would overtake what it says now.
+        // It then does nothing else meanwhile: later messages would overtake the current ones.
         if let Some(node) = self.nodes.get_mut(&id).filter(|_| late > 0) {
             node.still = node.still.max(now + late);
         }
@@ -916,7 +917,7 @@ impl World {
         }
     }
 
-    /// A client that was told to stop and has nothing more to say ends.
+    /// Ends a client that was told to stop and has nothing more to send.
     fn on_left(&mut self, node: &mut Node, local: Time) {
         let (Leaving::Told(since), Role::Client { fs, own, .. }) = (node.leaving, &mut node.role)
         else {
@@ -926,17 +927,17 @@ impl World {
             return;
         }
         node.leaving = Leaving::Gone;
-        // What it did not come to it leaves to its server.
+        // What it did not get done is left to its server.
         if local.since(since) < LEAVES_WITHIN && !self.fills {
             own.on_left();
             self.report.left += 1;
         }
-        // What it has said is on its way.
+        // Its last messages are in flight.
         let at = self.schedule.now + 20 * MS;
         self.schedule.push(at, Event::End(node.id));
     }
 
-    /// Calls of a client's programs have ended.
+    /// Handles ended calls of a client's programs.
     fn on_ended(
         &mut self,
         id: ClientId,
@@ -969,7 +970,7 @@ impl World {
                     self.relics.extend(own.relic());
                     own.begin_again(&format!("own.{id}.full.{}", own.steps));
                 }
-                // What was synchronized just now is in no journal yet.
+                // Data that was just synchronized is in no journal yet.
                 if self.faults && own.is_synced() && self.rng.one_in(12) {
                     self.schedule
                         .push(now + self.rng.below(5 * MS), Event::PowerCut(id));
@@ -996,7 +997,7 @@ impl World {
         let is_client = matches!(node.role, Role::Client { .. });
         let key = pair(from, to);
         if !self.conns.contains_key(&key) {
-            // Servers do not dial clients.
+            // Servers do not connect to clients.
             let to_server = self
                 .nodes
                 .get(&to)
@@ -1136,8 +1137,8 @@ impl World {
         );
     }
 
-    /// What needs more room is refused while there is none, as OSDs do it: all or nothing of an
-    /// operation.
+    /// Operations that need more space are refused while the cluster is full, like OSDs do: all or
+    /// nothing of an operation.
     fn perform(&mut self, operation: &Operation) -> Result<Done, Failure> {
         let full = self.schedule.now < self.full_until;
         let done = self.memory.perform_where(operation, full);
@@ -1355,7 +1356,7 @@ impl World {
                     self.cuts.insert(key, until);
                     self.note(|| format!("{one} and {other} are cut off from each other"));
                     if self.rng.one_in(3) && self.conns.contains_key(&key) {
-                        // Neither hears of it for long.
+                        // Neither side notices for long.
                         self.lost.insert(key);
                         self.schedule
                             .push(now + self.rng.below(15 * SECOND), Event::Break(key));
@@ -1381,7 +1382,7 @@ impl World {
         }
     }
 
-    /// A client is to stop: once its program's call has ended.
+    /// A client is to stop once its program's call has ended.
     fn stop(&mut self, id: ClientId) {
         let node = self.nodes.get_mut(&id).expect("it has a slot");
         if node.leaving == Leaving::No {
@@ -1391,7 +1392,7 @@ impl World {
         }
     }
 
-    /// A connection breaks, if there is one, which both sides see.
+    /// Breaks a connection, if there is one; both sides notice.
     fn break_off(&mut self, key: (ClientId, ClientId)) {
         self.lost.remove(&key);
         if self.conns.remove(&key).is_some() {
@@ -1409,7 +1410,7 @@ impl World {
         }
     }
 
-    /// A server that has a rank.
+    /// A server that holds a rank.
     fn holder(&mut self) -> Option<usize> {
         let has_rank = |slot: &usize| {
             let node = self.slots[*slot].and_then(|id| self.nodes.get(&id));
@@ -1435,7 +1436,7 @@ impl World {
         }
     }
 
-    /// What a client has begun is late, and it comes too late to the next holder.
+    /// A client's operations in flight are delayed, and it is too late for the next holder.
     fn overtake(&mut self, who: ClientId, until: u64) {
         let Some(node) = self.nodes.get_mut(&who) else {
             return;
@@ -1454,13 +1455,13 @@ impl World {
         let lives: Vec<ClientId> = self.nodes.keys().copied().collect();
         let (model, ids) = self.judge.check(&lives);
         if self.fills {
-            // What was not synchronized may be lost, and not all of them asked.
+            // Unsynchronized data may be lost, and not every client synchronized.
             lives.iter().for_each(|id| self.diary.on_lost(*id, false));
         }
         self.diary.check();
         self.book.check();
         self.slate.check(&self.memory);
-        // What is in directories and journal together, read by one who was not there.
+        // Directories and journal combined, as read by a client that was not there before.
         let (shown, times) = self.read_all();
         let inos: BTreeMap<usize, Ino> = ids.iter().map(|(ino, id)| (*id, *ino)).collect();
         let mut expected = Vec::new();
@@ -1516,7 +1517,7 @@ impl World {
                 if let Event::Turn(who) = event
                     && who == id
                 {
-                    // As `turn`, but the answer is ours.
+                    // As in `turn`, but the answer is handled here.
                     if let Some(outcome) = self.turn_of_reader(id, call) {
                         match outcome {
                             Ok(Given::Answer(FsAnswer::Listed { entries: page, end })) => {

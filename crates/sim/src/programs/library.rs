@@ -1,14 +1,15 @@
 //! Clients that use four classes of the shipped library, `matrix`, `zlog`, `queue` and `refcount`,
 //! under all faults (MAL-21, MAL-25, MAL-29).
 //!
-//! The sources come with the calls ([`SubOp::Eval`]), so what runs is what is shipped. Checked with
-//! every answer:
-//! 1. a matrix and its index agree, as its own `verify` and an operation without programs see them;
-//! 2. a position of a zlog is written once: whoever reads it reads what the one was answered that
-//!    it is written, for ever, and not what was refused;
-//! 3. what was enqueued is dequeued once, in order, and a queue is empty only if others may have
-//!    taken everything;
-//! 4. references that were answered are there until they are given back, and not longer.
+//! The sources are sent with the calls ([`SubOp::Eval`]), so what runs is what is shipped. Checked
+//! with every answer:
+//! 1. a matrix and its index agree, according to its own `verify` and to an operation without
+//!    programs;
+//! 2. a position of a zlog is written once: every reader gets, for ever, the entry whose write was
+//!    acknowledged, and never a refused one;
+//! 3. an entry that was enqueued is dequeued once, in order, and a queue is empty only if others
+//!    may have taken everything;
+//! 4. acknowledged references exist until they are released, and no longer.
 
 use crate::rng::Rng;
 use bytes::Bytes;
@@ -20,24 +21,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 const MS: u64 = 1_000_000;
-/// Rows and columns.
+/// Number of rows and of columns.
 const SIDE: u64 = 6;
 const ENOSPC: u32 = 28;
 
-/// How much there was of what.
+/// Counters of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Cells set.
     pub cells: usize,
-    /// Looks at matrices.
+    /// Reads of matrices.
     pub looks: usize,
-    /// Positions of zlogs of which the entry is known.
+    /// Positions of zlogs whose entry is known.
     pub entries: usize,
     /// Entries taken from queues.
     pub dequeued: usize,
-    /// References given back.
+    /// References released.
     pub released: usize,
-    /// Calls of unknown end.
+    /// Calls with unknown outcome.
     pub unknown: usize,
 }
 
@@ -72,26 +73,26 @@ pub struct Shelf {
     looks: usize,
     released: usize,
     unknown: usize,
-    /// What a position of the log holds, and since when that is known.
+    /// The entries of the log's positions, and since when each is known.
     log: BTreeMap<u64, (String, u64)>,
-    /// Texts by what somebody wanted to do with them.
+    /// Texts by what a client tried to do with them.
     tried: BTreeSet<String>,
     refused: BTreeSet<String>,
-    /// Positions of the queue, and when they were answered.
+    /// Positions of the queue, and when they were acknowledged.
     queued: BTreeMap<String, (u64, u64)>,
     positions: BTreeSet<u64>,
-    /// Attempts to take from the queue that may have taken something.
+    /// Attempts to dequeue that may have taken an entry.
     takes: usize,
     taken: BTreeSet<String>,
-    /// Begun, ended, position.
+    /// For each: begun, ended, position.
     order: Vec<(u64, u64, u64)>,
-    /// Since when.
+    /// Since when each is held.
     held: BTreeMap<String, u64>,
     gone: BTreeMap<String, u64>,
 }
 
 impl Shelf {
-    /// What there was.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let Self {
@@ -118,7 +119,7 @@ impl Shelf {
         text
     }
 
-    /// It is known now what a position of the log holds.
+    /// Records the entry of a position of the log.
     fn logged(&mut self, position: u64, text: &str, now: u64) {
         assert!(
             self.tried.contains(text),
@@ -164,7 +165,7 @@ impl Shelf {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Doing {
-    /// Makes an object; that it is there already is no matter.
+    /// Creates an object; it may already exist.
     Make,
     Set,
     Verify,
@@ -172,7 +173,7 @@ enum Doing {
     Write(u64, String),
     Read(u64),
     Enqueue(String),
-    /// So many were surely there as it began.
+    /// This many entries certainly existed when it began.
     Dequeue(usize),
     Take(String),
     Give(String),
@@ -222,7 +223,7 @@ fn eval(class: &str, method: &str, input: String) -> Operation {
 }
 
 impl Patron {
-    /// Nothing done yet.
+    /// Initial state.
     #[must_use]
     pub fn new(enabled: bool) -> Self {
         Self {
@@ -242,13 +243,13 @@ impl Patron {
         }
     }
 
-    /// Whether nothing is under way.
+    /// Whether nothing is in flight.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         self.current.is_none()
     }
 
-    /// Begins what is due; gives up on what takes too long.
+    /// Begins what is due; abandons what takes too long.
     pub fn advance(
         &mut self,
         now: u64,
@@ -262,7 +263,7 @@ impl Patron {
             return;
         }
         if let Some((id, ..)) = &self.current {
-            // Its completion says that nobody knows.
+            // Its completion will report an unknown outcome.
             role.abandon(*id);
             return;
         }
@@ -294,7 +295,7 @@ impl Patron {
                 operation("library-refcount", vec![SubOp::Create { exclusive: false }]),
             ),
             3..=6 => {
-                // Few values, so that the index moves within one.
+                // Few values, so that index entries move within one.
                 let cell = (rng.below(SIDE), rng.below(SIDE), rng.below(4) as i64 - 1);
                 (
                     Doing::Set,
@@ -355,10 +356,10 @@ impl Patron {
         }
     }
 
-    /// Takes the end of an operation, if it is one of its own.
+    /// Handles the end of an operation, if it is one of its own.
     ///
     /// # Panics
-    /// When something of the module head is not so: that is the finding.
+    /// When a check of the module head fails: that is the finding.
     pub fn on_completion(&mut self, ended: &Completion, now: u64, shelf: &mut Shelf) -> bool {
         let Some((_, doing, begun, _)) = self.current.take_if(|(id, ..)| *id == ended.id) else {
             return false;
@@ -462,10 +463,10 @@ impl Patron {
     }
 }
 
-/// A method refused; whether it may.
+/// Checks whether a method was allowed to refuse.
 fn refused(doing: &Doing, number: u32, begun: u64, shelf: &mut Shelf) {
     let is = |name: i32| number == name.unsigned_abs();
-    // No queue may be there only if nobody had been answered that it was.
+    // A queue may be missing only if no enqueue had been acknowledged.
     let none = shelf.queued.values().all(|(_, ended)| *ended >= begun);
     let may = match doing {
         Doing::Make => is(errno::EEXIST),
@@ -487,7 +488,7 @@ fn refused(doing: &Doing, number: u32, begun: u64, shelf: &mut Shelf) {
             shelf.refused.insert(text.clone());
             (is(errno::ENOENT) && none) || number == ENOSPC
         }
-        // Who else took, or may have taken, took no more than there were.
+        // Other clients took, or may have taken, no more than there were.
         Doing::Dequeue(there) => {
             (is(errno::ENODATA) && *there < shelf.takes) || (is(errno::ENOENT) && none)
         }

@@ -1,17 +1,17 @@
-//! Clients that call methods of a class, while its version changes; and what must be true of that
+//! Clients that call methods of a class while its version changes, and checks of the results
 //! (MAL-06, MAL-21, MAL-22, MAL-29, MAL-70).
 //!
-//! The class (`scribe.lua`) looks at each call whether data, omap, attribute and header of its
-//! object say the same. Checked besides:
-//! 1. no two steps of an object that were answered got the same number; every look sees at least
-//!    the steps that were answered before it began, and at most those that were begun before it
-//!    ended;
-//! 2. a step that failed on purpose changed nothing (the next look would say so, and the numbers);
-//! 3. of two calls of an object, one answered before the other began, the later one ran no older
-//!    activation (MAL-06), and the text that each returned is that of the version of its
+//! On each call the class (`scribe.lua`) checks whether its object's data, omap, attribute and
+//! header agree. Also checked:
+//! 1. no two acknowledged steps of an object got the same number; every look sees at least the
+//!    steps acknowledged before it began, and at most those begun before it ended;
+//! 2. a step that failed on purpose changed nothing (otherwise the next look and the numbers show
+//!    it);
+//! 3. of two calls on an object, one answered before the other began, the later one ran no older
+//!    activation (MAL-06), and the text that each returned belongs to the version of its
 //!    activation;
-//! 4. what was begun ends, once the faults have. That all copies are the same is looked at for all
-//!    objects alike.
+//! 4. whatever was begun ends after the faults have ended. That all replicas are identical is
+//!    checked for all objects alike.
 
 pub mod library;
 pub mod random;
@@ -27,7 +27,7 @@ use nacre_wire::{ClusterMap, Payload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Objects with the class's rows.
+/// Number of objects with the class's data.
 const OBJECTS: u64 = 3;
 const MS: u64 = 1_000_000;
 const ONE: &str = include_str!("scribe.lua");
@@ -64,18 +64,18 @@ struct Call {
 #[derive(Debug, Default)]
 struct Object {
     calls: Vec<Call>,
-    /// Those that were answered, by their numbers: begun and ended.
+    /// Acknowledged steps by number: begun and ended.
     steps: BTreeMap<u64, (u64, u64)>,
-    /// When those were begun whose end nobody knows.
+    /// When steps with unknown outcome were begun.
     unknown: Vec<u64>,
-    /// Begun, ended, saw.
+    /// For each: begun, ended, number seen.
     looks: Vec<(u64, u64, u64)>,
 }
 
-/// How much there was of what.
+/// Counters of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Steps that were answered.
+    /// Steps that were acknowledged.
     pub steps: usize,
     /// Steps that failed on purpose.
     pub failed: usize,
@@ -93,14 +93,14 @@ impl fmt::Display for Counts {
     }
 }
 
-/// What all clients write down.
+/// What all clients record.
 #[derive(Debug, Default)]
 pub struct Book {
     /// Versions whose sources are stored.
     stored: BTreeSet<u32>,
     objects: BTreeMap<u64, Object>,
     failed: usize,
-    /// What each activation called itself.
+    /// The text returned by each activation.
     spoke: BTreeMap<u64, String>,
 }
 
@@ -110,7 +110,7 @@ impl Book {
     pub fn is_stored(&self) -> bool {
         self.stored.len() == 2
     }
-    /// What there was.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let steps = self.objects.values().map(|object| object.steps.len()).sum();
@@ -124,7 +124,7 @@ impl Book {
     /// See the module head.
     ///
     /// # Panics
-    /// When it is not so: that is the finding.
+    /// When a check fails: that is the finding.
     pub fn check(&self) {
         for (number, object) in &self.objects {
             let mut latest: Vec<(u64, u64)> = object
@@ -208,16 +208,16 @@ enum Doing {
 #[derive(Debug, Default)]
 pub struct Calls {
     enabled: bool,
-    /// This one stores the sources.
+    /// This client stores the sources.
     stores: bool,
     current: Option<(OpId, Doing, u64, u64)>,
     next_at: u64,
-    /// Objects looked at for the last time.
+    /// Objects that have had their last look.
     looked: u64,
 }
 
 impl Calls {
-    /// For the client of that index, if there are calls at all.
+    /// For the client with this index, if there are calls at all.
     #[must_use]
     pub fn new(enabled: bool, index: u64) -> Self {
         Self {
@@ -238,14 +238,14 @@ impl Calls {
         }
     }
 
-    /// Whether it has come to rest: nothing is under way, and who looks at everything in the end
+    /// Whether it is done: nothing is in flight, and the client that looks at everything in the end
     /// has done so.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         !self.enabled || (self.current.is_none() && (!self.stores || self.looked >= OBJECTS))
     }
 
-    /// Takes the end of an operation, if it is one of its own.
+    /// Handles the end of an operation, if it is one of its own.
     pub fn on_completion(&mut self, ended: &Completion, now: u64, book: &mut Book) -> bool {
         let Some((_, doing, begun, _)) = self.current.take_if(|(id, ..)| *id == ended.id) else {
             return false;
@@ -314,7 +314,7 @@ impl Calls {
         true
     }
 
-    /// Begins what is due; gives up on what takes too long.
+    /// Begins what is due; abandons what takes too long.
     pub fn advance(
         &mut self,
         now: u64,
@@ -330,7 +330,7 @@ impl Calls {
         if let Some((id, .., give_up)) = &self.current
             && *give_up <= now
         {
-            // Its completion says that nobody knows.
+            // Its completion will report an unknown outcome.
             role.abandon(*id);
         }
         if self.current.is_some() || self.next_at > now || (finished && self.is_settled()) {

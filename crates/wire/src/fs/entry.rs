@@ -1,35 +1,35 @@
-//! Entries of directories, and what their fragments know of all of them together.
+//! Directory entries, and what a directory's fragments record about all of their entries.
 
 use super::inode::{FileKind, Inode, Stamp};
 use crate::{wire_enum, wire_record};
 use nacre_types::{Frag, Ino, Name, Rank};
 
-/// Longest name of an entry in bytes, as everywhere else.
+/// Longest name of an entry in bytes, the usual limit of file systems.
 pub const NAME_MAX: usize = 255;
-/// Whether an entry may be called so.
+/// Whether an entry may have this name.
 #[must_use]
 pub fn is_name(bytes: &[u8]) -> bool {
     let is_reserved = matches!(bytes, b"" | b"." | b"..");
     bytes.len() <= NAME_MAX && !is_reserved && !bytes.iter().any(|byte| matches!(byte, 0 | b'/'))
 }
-/// Hashes below this are taken by `.`, `..` and the beginning of a listing.
+/// Hashes below this are reserved for `.`, `..` and the start of a listing.
 const HASH_MIN: u64 = 3;
 
-/// What a directory's entries are in order of, and what decides in which fragment each is: 63 bits,
-/// so that it is an offset in a listing. Names with one hash follow each other in the order of
+/// The hash that orders a directory's entries and decides which fragment holds each. It has 63
+/// bits, so that it can serve as an offset in a listing. Names with equal hashes are ordered by
 /// their bytes, and a page of a listing never ends between them.
 #[must_use]
 pub fn name_hash(name: &Name) -> u64 {
     (xxhash_rust::xxh3::xxh3_64(name.as_bytes()) >> (64 - Frag::HASH_BITS)).max(HASH_MIN)
 }
 
-/// The key of an entry in its directory's object: in order of hash, then name.
+/// The key of an entry in its directory's object: ordered by hash, then by name.
 #[must_use]
 pub fn entry_key(name: &Name) -> Name {
     Name::copy(&[&name_hash(name).to_be_bytes(), name.as_bytes()].concat())
 }
 
-/// The name in such a key, if it is one.
+/// The name in such a key, or `None` if the bytes are no such key.
 #[must_use]
 pub fn entry_name(key: &Name) -> Option<Name> {
     let (hash, name) = key.as_bytes().split_at_checked(8)?;
@@ -40,72 +40,73 @@ pub fn entry_name(key: &Name) -> Option<Name> {
         .then_some(name)
 }
 
-/// What a fragment knows of all its entries: the second part of a directory's attributes.
-/// Sums are of everything below, directories of this rank at once and those of others from time to
-/// time.
+/// What a fragment records about all its entries: the second part of a directory's attributes. The
+/// sums cover everything below; those of directories of this rank are updated at once, those of
+/// other ranks' directories periodically.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    /// Last time an entry came or went.
+    /// Last time an entry was added or removed.
     pub mtime: Stamp,
-    /// Entries.
+    /// Number of entries.
     pub entries: u64,
-    /// Those that are directories.
+    /// Number of entries that are directories.
     pub directories: u64,
-    /// Bytes of all files below.
+    /// Bytes of all files below this directory.
     pub bytes_below: u64,
-    /// Files, links and the like below.
+    /// Files, links and other non-directories below.
     pub files_below: u64,
-    /// Directories below.
+    /// Number of directories below.
     pub directories_below: u64,
-    /// Grows with every change.
+    /// Change counter.
     pub change: u64,
 }
 wire_record!(Head version 1 compat 1 { mtime, entries, directories, bytes_below, files_below, directories_below, change });
 
-/// Where an entry is: the attribute `parent` of a directory's first fragment's object, and of a
-/// file's first object with data. A directory's is written before the journal forgets that it was
-/// made or moved. A file's comes with its first data, and is old once it was renamed.
+/// Where an entry is: the attribute `parent` of the object of a directory's first fragment, and of
+/// a file's first data object. A directory's is written before the journal forgets that the
+/// directory was made or moved. A file's is written with its first data and is not updated when the
+/// file is renamed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backpointer {
-    /// In which directory.
+    /// The parent directory.
     pub dir: Ino,
-    /// Under which name.
+    /// The name in that directory.
     pub name: Name,
 }
 wire_record!(Backpointer version 1 compat 1 { dir, name });
 
 impl Backpointer {
-    /// The attribute.
+    /// Name of the attribute.
     pub const ATTR: &str = "parent";
 }
 
-/// What a name stands for.
+/// What a name refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "nearly all are inodes")]
 pub enum Entry {
-    /// An inode that has no other name.
+    /// An inode with this one name.
     Inode {
-        /// It.
+        /// The inode.
         inode: Inode,
-        /// Of a directory: the sum of its fragments' heads when they were last written. Most
-        /// entries are files': those that are kept have no room for it.
+        /// For a directory: the sum of its fragments' heads when they were last written. Boxed,
+        /// because most entries are files' and need no room for it.
         head: Option<Box<Head>>,
     },
     /// A file that has had several names: its inode is in its home's `links` directory
     /// ([`Ino::links`]), under its number in hexadecimal.
     Reference {
-        /// Its number.
+        /// The inode's number.
         ino: Ino,
-        /// What it is, for listings.
+        /// Its kind, for listings.
         kind: FileKind,
-        /// Whose directory it is in.
+        /// The rank whose `links` directory holds the inode.
         home: u16,
     },
 }
 wire_enum!(Entry { 1 => Inode { inode, head }, 2 => Reference { ino, kind, home } });
 
 impl Entry {
-    /// The number of what it stands for.
+    /// The number of the inode that the entry refers to.
     #[must_use]
     pub const fn ino(&self) -> Ino {
         match self {
@@ -113,7 +114,7 @@ impl Entry {
             Self::Reference { ino, .. } => *ino,
         }
     }
-    /// What that is.
+    /// The kind of that inode.
     #[must_use]
     pub const fn kind(&self) -> FileKind {
         match self {
@@ -121,12 +122,12 @@ impl Entry {
             Self::Reference { kind, .. } => *kind,
         }
     }
-    /// Whether that is a directory.
+    /// Whether that inode is a directory.
     #[must_use]
     pub const fn is_directory(&self) -> bool {
         matches!(self.kind(), FileKind::Directory {})
     }
-    /// Where the inode of a reference is.
+    /// Where a referenced inode is stored.
     #[must_use]
     pub fn home(&self) -> Option<(Ino, Name)> {
         match self {
@@ -159,7 +160,7 @@ mod tests {
         }
     }
 
-    /// A damaged key must not become another file's name.
+    /// A damaged key must not turn into another file's name.
     #[test]
     fn a_key_of_another_hash_is_none() {
         let key = entry_key(&Name::from("a"));

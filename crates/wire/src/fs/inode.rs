@@ -1,5 +1,5 @@
-//! An inode: all that is known of a file, directory or link but its names and its data
-//! (CEPH-20, -24, -30).
+//! An inode: everything about a file, directory or link except its names and its data (CEPH-20,
+//! -24, -30).
 
 use crate::Measure;
 use crate::codec::{Malformed, Reader, Wire};
@@ -9,34 +9,35 @@ use nacre_types::{Frag, Ino, Name, PoolId, Time};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most extended attributes' bytes of an inode, names and values together: an inode is a value of
-/// its directory's omap.
+/// Limit on the bytes of an inode's extended attributes, names and values together: an inode is a
+/// value in its directory's omap.
 pub const XATTR_BYTES_MAX: usize = 64 << 10;
-/// In a mode, the set-group-id bit: who runs the file is of its group, and what is made in the
-/// directory has its group.
+/// The set-group-id bit of a mode: an executable runs with the file's group; entries made in a
+/// directory inherit its group.
 pub const S_ISGID: u16 = 0o2000;
-/// The extended attribute with the list of rights that an inode is used by, in Linux' form.
+/// The extended attribute with an inode's access control list, in Linux' format.
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
-/// The extended attribute of a directory with the list that what is made in it begins with.
+/// The extended attribute with a directory's default access control list, which new entries start
+/// with.
 pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 /// Longest target of a symbolic link in bytes.
 pub const TARGET_MAX: usize = 4095;
 
-/// Largest file in bytes: what an offset of 63 bits reaches.
+/// Largest file in bytes: the limit of a 63-bit offset.
 pub const SIZE_MAX: u64 = i64::MAX as u64;
 
-/// The name of one of the objects with a file's data.
+/// The name of one of a file's data objects.
 #[must_use]
 pub fn data_name(ino: Ino, number: u64) -> String {
     format!("{ino}.{number:08x}")
 }
 
-/// A time in nanoseconds since 1970, of the clock that people live by; from 1677 to 2262.
+/// A wall-clock time in nanoseconds since 1970; covers 1677 to 2262.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp(pub i64);
 
 impl Stamp {
-    /// The time that a clock shows which was at [`Time::ZERO`] so many milliseconds after 1970.
+    /// The wall-clock time for a clock that read [`Time::ZERO`] this many milliseconds after 1970.
     #[must_use]
     pub fn at(unix_ms_at_zero: u64, now: Time) -> Self {
         let ns = u128::from(unix_ms_at_zero) * 1_000_000 + u128::from(now.0);
@@ -56,10 +57,10 @@ impl Wire for Stamp {
     }
 }
 
-/// What an inode is; that never changes.
+/// The kind of an inode; never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
-    /// A file with data.
+    /// A regular file.
     File {},
     /// A directory.
     Directory {},
@@ -77,17 +78,17 @@ pub enum FileKind {
 wire_enum!(FileKind { 1 => File {}, 2 => Directory {}, 3 => Symlink {}, 4 => Fifo {}, 5 => Socket {}, 6 => CharDevice {}, 7 => BlockDevice {} });
 
 /// How a file's bytes are spread over objects (CEPH-05): `count` objects in turn get `unit` bytes
-/// each, until each has `object` bytes; then come the next `count`. The object's number follows the
-/// inode's in its name.
+/// each, until each has `object` bytes; then the next `count` objects follow. An object's name is
+/// the inode's number followed by the object's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Where the objects are.
+    /// The pool of the data objects.
     pub pool: PoolId,
-    /// Bytes that lie together.
+    /// Stripe unit: bytes that are stored contiguously.
     pub unit: u32,
-    /// Objects that take turns.
+    /// Stripe count: objects that are filled in turn.
     pub count: u32,
-    /// Bytes of an object, a multiple of `unit`.
+    /// Size of a full object in bytes, a multiple of `unit`.
     pub object: u32,
 }
 wire_record!(Layout version 1 compat 1 { pool, unit, count, object } verify fault);
@@ -95,10 +96,10 @@ wire_record!(Layout version 1 compat 1 { pool, unit, count, object } verify faul
 impl Layout {
     /// Largest object in bytes.
     pub const OBJECT_MAX: u32 = 32 << 20;
-    /// Objects of a file with data, at most: each is looked for when the file is removed.
+    /// Most data objects of a file: each is looked for when the file is removed.
     pub const OBJECTS_MAX: u64 = 1 << 22;
 
-    /// What is wrong with it, if anything.
+    /// What is wrong with the layout, if anything.
     #[must_use]
     pub fn fault(&self) -> Option<&'static str> {
         if self.unit < 4096 || !self.unit.is_power_of_two() {
@@ -116,8 +117,8 @@ impl Layout {
         None
     }
 
-    /// Where a byte lies: the object's number, the offset in it, and how many bytes from there on
-    /// lie together.
+    /// Where a byte is stored: the object's number, the offset in it, and how many bytes from there
+    /// on are contiguous.
     #[must_use]
     pub fn place(&self, offset: u64) -> (u64, u64, u64) {
         let (unit, count) = (u64::from(self.unit), u64::from(self.count));
@@ -128,7 +129,7 @@ impl Layout {
         (number, stripe % units * unit + within, unit - within)
     }
 
-    /// How many objects a file of so many bytes has at most: holes have none.
+    /// The most objects that a file of this size can have: holes have none.
     #[must_use]
     pub fn objects(&self, size: u64) -> u64 {
         let (set, count) = (
@@ -139,7 +140,7 @@ impl Layout {
         size / set * count + units.min(count)
     }
 
-    /// How large a file is whose object of this number has so many bytes.
+    /// The smallest size of a file whose object of this number has this many bytes.
     #[must_use]
     pub fn end_of(&self, number: u64, length: u64) -> u64 {
         let Some(last) = length.checked_sub(1) else {
@@ -149,21 +150,21 @@ impl Layout {
         let (set, turn) = (number / count, number % count);
         set * u64::from(self.object) * count + (last / unit * count + turn) * unit + last % unit + 1
     }
-    /// How far beyond the end of what the server knows a client may write without telling it first,
-    /// in bytes. If both die, so much is looked at for what was written.
+    /// How many bytes beyond the end known to the server a client may write without telling the
+    /// server first. If both fail, recovery searches this far for written data.
     #[must_use]
     pub fn reach(&self) -> u64 {
         let set = u64::from(self.object) * u64::from(self.count);
         (set * 8).min(64 << 20).max(set)
     }
-    /// Largest end of data in bytes: 16 TiB with objects of 4 MiB. Files without data may be
-    /// larger.
+    /// Largest end of data in bytes: 16 TiB with objects of 4 MiB. Files may be made larger without
+    /// data.
     #[must_use]
     pub const fn data_max(&self) -> u64 {
         Self::OBJECTS_MAX * self.object as u64
     }
 
-    /// Bytes of an object's that belong to a file of so many bytes.
+    /// How many bytes of an object belong to a file of this size.
     #[must_use]
     pub fn length_of(&self, number: u64, size: u64) -> u64 {
         let (unit, count, object) = (
@@ -179,34 +180,34 @@ impl Layout {
     }
 }
 
-/// What few inodes have.
+/// Fields that few inodes need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rare {
-    /// Of a symbolic link: where it leads.
+    /// Target of a symbolic link.
     pub target: Bytes,
     /// Extended attributes.
     pub xattrs: BTreeMap<Name, Bytes>,
-    /// Of a device: major and minor number, as `makedev` puts them together.
+    /// Of a device: major and minor number, combined as by `makedev`.
     pub device: u64,
-    /// Which policy grants its capabilities; empty: the usual one (MAL-31).
+    /// The policy that grants its capabilities; empty: the default one (MAL-31).
     pub policy: Name,
-    /// Its file type; empty: bytes, and nothing else.
+    /// Its file type; empty: a plain file of bytes.
     pub class: Name,
     /// Of a directory: the rank that its subtree is pinned to.
     pub pinned: Option<u16>,
-    /// Of a directory: most bytes below it.
+    /// Of a directory: limit on the bytes below it.
     pub bytes_max: Option<u64>,
-    /// Of a directory: most files and directories below it.
+    /// Of a directory: limit on the number of files and directories below it.
     pub files_max: Option<u64>,
-    /// Of a directory: its fragments, by their hashes; empty: it was never split (CEPH-31).
+    /// Of a directory: its fragments, as ranges of hashes; empty if it was never split (CEPH-31).
     pub fragments: Vec<Frag>,
-    /// Of a file that was truncated: data beyond its size may still be there up to here.
+    /// Of a truncated file: data beyond its size may remain up to this offset.
     pub stale_to: u64,
-    /// Of a file that was made larger without data: none was written from here on. `None`: from
-    /// its size on.
+    /// Of a file that was extended without data: nothing was written from this offset on. `None`:
+    /// nothing was written from its size on.
     pub data_to: Option<u64>,
-    /// Of a directory whose time was set by a program: what counts its changes ([`Head::change`])
-    /// then. As long as that is so, the inode's time is the directory's.
+    /// Of a directory whose time was set by a program: its change counter ([`Head::change`]) at
+    /// that moment. While the counter is unchanged, the inode's time is the directory's time.
     ///
     /// [`Head::change`]: crate::fs::Head::change
     pub time_set_at: Option<u64>,
@@ -217,12 +218,12 @@ wire_record!(Rare version 1 compat 1 {
 });
 
 impl Inode {
-    /// Up to where data beyond its end may still be there.
+    /// The offset up to which data may remain beyond the file's end.
     #[must_use]
     pub fn stale_to(&self) -> u64 {
         self.rare.as_ref().map_or(0, |rare| rare.stale_to)
     }
-    /// Up to where data was written, as far as the server knows.
+    /// The offset up to which data was written, as far as the server knows.
     #[must_use]
     pub fn data_to(&self) -> u64 {
         self.rare
@@ -233,42 +234,42 @@ impl Inode {
     }
 }
 
-/// See the module head. What is in a directory is not here but in its [`super::Head`]s.
+/// See the module head. A directory's summary is not here but in its [`super::Head`]s.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
-    /// Its number.
+    /// Inode number.
     pub ino: Ino,
-    /// What it is.
+    /// Its kind.
     pub kind: FileKind,
     /// Permissions, set-user-id, set-group-id, sticky: the low twelve bits of `st_mode`.
     pub mode: u16,
-    /// Its owner.
+    /// Owner's user id.
     pub uid: u32,
-    /// Its group.
+    /// Owner's group id.
     pub gid: u32,
-    /// Names; of a directory 1. 0: a stray.
+    /// Number of names; 1 for a directory, 0 for a stray.
     pub links: u32,
-    /// Bytes; of a symbolic link its target's.
+    /// Size in bytes; for a symbolic link, the length of its target.
     pub size: u64,
     /// Last read.
     pub atime: Stamp,
     /// Last change of data.
     pub mtime: Stamp,
-    /// Last change of anything.
+    /// Last change of data or attributes.
     pub ctime: Stamp,
-    /// When it was made.
+    /// Time of creation.
     pub btime: Stamp,
-    /// Grows with every change.
+    /// Change counter.
     pub change: u64,
-    /// Where its data is; only files have one.
+    /// Where its data is stored; only regular files have a layout.
     pub layout: Option<Layout>,
-    /// The rest, if there is any.
+    /// Rare fields, if any.
     pub rare: Option<Arc<Rare>>,
 }
 wire_record!(Inode version 1 compat 1 { ino, kind, mode, uid, gid, links, size, atime, mtime, ctime, btime, change, layout, rare });
 
 impl Inode {
-    /// One that was just made, with nothing rare.
+    /// A new inode without rare fields.
     #[must_use]
     pub const fn new(
         ino: Ino,
@@ -304,7 +305,7 @@ impl Inode {
     pub const fn is_directory(&self) -> bool {
         matches!(self.kind, FileKind::Directory {})
     }
-    /// Whether it is a file with data.
+    /// Whether it is a regular file.
     #[must_use]
     pub const fn is_file(&self) -> bool {
         matches!(self.kind, FileKind::File {})
@@ -315,8 +316,7 @@ impl Inode {
 mod tests {
     use super::*;
 
-    /// Against counting: byte after byte, in the order in which the layout says that they are
-    /// written.
+    /// Compares with counting byte by byte in the order in which the layout fills objects.
     #[test]
     fn every_byte_has_a_place_of_its_own_and_units_lie_together() {
         for (unit, count, units) in [(4096, 1, 1), (4096, 3, 2), (8192, 4, 4), (4096, 1, 8)] {
@@ -352,7 +352,7 @@ mod tests {
         }
     }
 
-    /// Against placing each byte.
+    /// Compares with placing each byte.
     #[test]
     fn a_size_gives_each_object_its_length() {
         for (unit, count, units) in [(4096, 1, 1), (4096, 3, 2), (8192, 4, 4), (4096, 1, 8)] {
@@ -435,7 +435,7 @@ mod tests {
         }
     }
 
-    /// CEPH-20: what most inodes have is small.
+    /// CEPH-20: the common part of an inode is small.
     #[test]
     fn an_inode_without_anything_rare_is_small() {
         assert!(size_of::<Inode>() <= 120, "{}", size_of::<Inode>());

@@ -1,69 +1,70 @@
-//! Advisory locks: byte ranges of a process (`fcntl`), and whole files of an open file description
-//! (`flock`).
+//! Advisory locks: byte ranges held by a process (`fcntl`), and whole files held by an open file
+//! description (`flock`).
 //!
-//! A server keeps what each owner holds, and so does the client, which names it to the next holder
-//! of the rank: both with [`LockSpans`].
+//! A server records what each owner holds. So does the client, which reports it to the next holder
+//! of the rank. Both use [`LockSpans`].
 
 use crate::wire_record;
 use nacre_types::Ino;
 
-/// A lock, held or wanted.
+/// A lock, held or requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsLock {
-    /// Of which file.
+    /// The file.
     pub ino: Ino,
-    /// Names the owner within its client: for the kernel a process (`fcntl`) or an open file
+    /// Identifies the owner within its client: for the kernel, a process (`fcntl`) or an open file
     /// description (`flock`).
     pub owner: u64,
-    /// The process that asked, as its machine knows it.
+    /// The process that asked, by its id on its own machine.
     pub pid: u32,
-    /// It is of `flock`; those of `fcntl` do not see it.
+    /// Whether it is a `flock` lock; `fcntl` locks do not conflict with those.
     pub flock: bool,
     /// First byte.
     pub start: u64,
-    /// Last byte; the largest number: to the end, wherever that is.
+    /// Last byte; the largest number means to the end of the file, however long it grows.
     pub end: u64,
-    /// No other owner may have a lock there; else none that is exclusive.
+    /// Exclusive: no other owner may hold a lock there. Otherwise shared: no other owner may hold
+    /// an exclusive one.
     pub exclusive: bool,
 }
 wire_record!(FsLock version 1 compat 1 { ino, owner, pid, flock, start, end, exclusive });
 
-/// A lock that a client was told to wait for.
+/// A lock request that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsLockWait {
     /// The request that asked for it.
     pub number: u64,
-    /// What it asked for.
+    /// The lock requested.
     pub lock: FsLock,
 }
 wire_record!(FsLockWait version 1 compat 1 { number, lock });
 
-/// Bytes that are locked in one way.
+/// A range of bytes locked in one mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockSpan {
     /// First byte.
     pub start: u64,
     /// Last byte.
     pub end: u64,
-    /// In which way.
+    /// Whether it is exclusive.
     pub exclusive: bool,
-    /// Who asked last.
+    /// The process that asked last.
     pub pid: u32,
 }
 
-/// What one owner has locked of a file: sorted, without overlaps, neighbours of the same way
-/// joined.
+/// What one owner has locked of a file: sorted, without overlaps, adjacent spans of the same mode
+/// merged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockSpans(Vec<LockSpan>);
 
 impl LockSpans {
-    /// Locks bytes (`Some`: exclusive or not, and for whom) or unlocks them; what was there before
-    /// is replaced.
+    /// Locks (`Some`: exclusive or not, and the process) or unlocks a range, replacing what was
+    /// there.
     pub fn set(&mut self, (start, end): (u64, u64), to: Option<(bool, u32)>) {
         if start > end {
             return;
         }
-        // Those that overlap, and a neighbour on each side that may be joined.
+        // The overlapping spans, and a neighbour on each side that may be merged.
         let from = self
             .0
             .partition_point(|span| span.end < start.saturating_sub(1));
@@ -101,7 +102,7 @@ impl LockSpans {
         self.0
             .splice(from..to_index, before.into_iter().chain(new).chain(after));
     }
-    /// The first that another owner's lock of these bytes cannot be beside.
+    /// The first span that conflicts with another owner's lock of these bytes.
     #[must_use]
     pub fn conflict(&self, (start, end): (u64, u64), exclusive: bool) -> Option<&LockSpan> {
         let from = self.0.partition_point(|span| span.end < start);
@@ -110,16 +111,16 @@ impl LockSpans {
             .into_iter()
             .find(|span| exclusive || span.exclusive)
     }
-    /// What is locked, in order.
+    /// The locked spans, in order.
     pub fn iter(&self) -> impl Iterator<Item = &LockSpan> {
         self.0.iter()
     }
-    /// Spans.
+    /// Number of spans.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
-    /// Nothing is locked.
+    /// Whether nothing is locked.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -142,8 +143,8 @@ mod tests {
         (0..=END).map(at).collect()
     }
 
-    /// All ranges after all pairs of others: by bytes it is the same, and no neighbours of one way
-    /// stay apart.
+    /// All ranges after all pairs of others: the result equals a byte-by-byte model, and adjacent
+    /// spans of one mode are merged.
     #[test]
     fn setting_is_as_byte_by_byte_and_spans_stay_sorted_and_joined() {
         let ranges: Vec<(u64, u64)> = (0..=END)

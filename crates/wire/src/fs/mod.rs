@@ -1,10 +1,10 @@
-//! What a file system consists of, as servers keep it and tell it to clients (ADR 0006).
+//! The parts of a file system, as servers store them and send them to clients (ADR 0006).
 //!
 //! ```text
 //!  directory ─▶ fragments ─▶ head, entries by (hash, name) ─▶ inode, or a reference to one with several names
 //! ```
-//! One form serves for directory objects, journals and messages ([`crate::msg::fs`]): what is
-//! decoded once is never made into something else on its way.
+//! One encoding serves directory objects, journals and messages ([`crate::msg::fs`]): a decoded
+//! value is never converted to another form.
 
 pub mod entry;
 pub mod inode;

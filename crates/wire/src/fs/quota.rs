@@ -1,39 +1,39 @@
-//! Quotas of directories, and how much of them is used, as extended attributes (ADR 0006,
-//! "Quotas").
+//! Directory quotas and their usage, as extended attributes (ADR 0006, "Quotas").
 //!
 //! ```text
 //!  nacre.quota.max_bytes   most bytes below the directory      set: a decimal number; 0, or removing it: no bound
 //!  nacre.quota.max_files   most files and directories below it
 //!  nacre.dir.rbytes, nacre.dir.rfiles, nacre.dir.rsubdirs      what is below it, only to be read
 //! ```
-//! They are not kept with the others: a quota is in the inode's [`Rare`], the sums are in heads.
+//! They are not stored with the other attributes: a quota is in the inode's [`Rare`], the sums are
+//! in heads.
 
 use super::{Head, Rare};
 use crate::{wire_enum, wire_fields};
 use nacre_types::Ino;
 
-/// What names of our own begin with.
+/// Prefix of Nacre's own attribute names.
 pub const PREFIX: &[u8] = b"nacre.";
 
-/// An attribute of a directory that is not kept as one.
+/// A directory attribute that is computed rather than stored as an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirAttr {
-    /// A bound.
+    /// A limit.
     Max(QuotaKind),
-    /// Bytes of files below.
+    /// Bytes of files below the directory.
     Bytes,
-    /// Files, links and the like below.
+    /// Files, links and other non-directories below.
     Files,
-    /// Directories below.
+    /// Directories below it.
     Directories,
 }
 
-/// What a quota bounds.
+/// What a quota limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaKind {
-    /// Bytes of files: their sizes.
+    /// Bytes of files (their sizes).
     Bytes {},
-    /// Files, directories and the like.
+    /// Number of files, directories and other entries.
     Files {},
 }
 wire_enum!(QuotaKind { 1 => Bytes {}, 2 => Files {} });
@@ -47,7 +47,7 @@ impl QuotaKind {
             Self::Files {} => "nacre.quota.max_files",
         }
     }
-    /// A directory's bound, if it has one.
+    /// A directory's limit, if it has one.
     #[must_use]
     pub const fn of(self, rare: &Rare) -> Option<u64> {
         match self {
@@ -55,14 +55,14 @@ impl QuotaKind {
             Self::Files {} => rare.files_max,
         }
     }
-    /// The same, to be changed.
+    /// The same, mutable.
     pub const fn of_mut(self, rare: &mut Rare) -> &mut Option<u64> {
         match self {
             Self::Bytes {} => &mut rare.bytes_max,
             Self::Files {} => &mut rare.files_max,
         }
     }
-    /// How much of it is used where a head counts that.
+    /// Usage according to a head.
     #[must_use]
     pub const fn used(self, head: &Head) -> u64 {
         match self {
@@ -73,7 +73,7 @@ impl QuotaKind {
 }
 
 impl DirAttr {
-    /// The attribute of this name.
+    /// The attribute with this name.
     #[must_use]
     pub fn parse(name: &[u8]) -> Option<Self> {
         Some(match name {
@@ -87,12 +87,12 @@ impl DirAttr {
     }
 }
 
-/// A bound as it is written: a decimal number; 0 stands for none.
+/// Parses a limit: a decimal number; 0 means no limit.
 ///
 /// # Errors
-/// It is not one.
+/// The value is no such number.
 pub fn parse_bound(value: &[u8]) -> Result<Option<u64>, NotABound> {
-    // Also the sign that Rust would take.
+    // Also refuses the sign that Rust would accept.
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return Err(NotABound);
     }
@@ -103,20 +103,20 @@ pub fn parse_bound(value: &[u8]) -> Result<Option<u64>, NotABound> {
     Ok(Some(bound).filter(|bound| *bound > 0))
 }
 
-/// What was to be a bound is not a decimal number below 2^64.
+/// The value of a limit is not a decimal number below 2^64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotABound;
 
-/// A quota that something is below, or has.
+/// A quota that applies to something, with its usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsQuota {
-    /// Of what.
+    /// What it limits.
     pub kind: QuotaKind,
     /// The directory that has it.
     pub dir: Ino,
-    /// The bound.
+    /// The limit.
     pub max: u64,
-    /// How much of it is used.
+    /// How much is used.
     pub used: u64,
 }
 wire_fields!(FsQuota {
@@ -127,7 +127,7 @@ wire_fields!(FsQuota {
 });
 
 impl FsQuota {
-    /// How much of it is left.
+    /// How much is left.
     #[must_use]
     pub const fn left(&self) -> u64 {
         self.max.saturating_sub(self.used)

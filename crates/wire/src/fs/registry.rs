@@ -1,5 +1,4 @@
-//! What service metadata say of file systems: which there are, and which server has which rank (ADR
-//! 0006).
+//! File systems in the service metadata: which exist, and which server holds which rank (ADR 0006).
 //!
 //! ```text
 //!  fs/NAME               FsSettings    made by `fs create`
@@ -8,30 +7,31 @@
 //!  fs/NAME/repair        for people    goes with the lease of a repair: servers give their ranks back, and take none
 //!  fs/@standby/CLIENT    FsHolder      goes with a standby's lease: for health, and for people
 //! ```
-//! Invariant: both holders of a rank are written in one transaction, so `last` is never older.
+//! Invariant: both keys with a rank's holder are written in one transaction, so `last` is never
+//! older.
 
 use super::inode::Layout;
 use crate::map::Address;
 use crate::wire_record;
 use nacre_types::{ClientId, Instance, Name, PoolId, Rank};
 
-/// Where all file systems are in the metadata.
+/// Prefix of all file systems' keys in the metadata.
 pub const PREFIX: &str = "fs/";
-/// Where the servers are that wait for a rank; no file system can have such a name.
+/// Prefix of the keys of standby servers, which wait for a rank; no file system can have this name.
 pub const STANDBYS: &str = "fs/@standby/";
 /// Longest name of a file system in bytes.
 const NAME_MAX: usize = 64;
 
-/// A file system, as it was made.
+/// Settings of a file system, fixed when it was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsSettings {
-    /// The namespace of its objects: no other one has had it.
+    /// The namespace of its objects, never used by another file system.
     pub namespace: Name,
     /// The pool of directories and journals.
     pub pool: PoolId,
-    /// How new files' data lies.
+    /// Layout of new files.
     pub layout: Layout,
-    /// Ranks that it has, from 0 on.
+    /// Number of ranks, numbered from 0.
     pub ranks: u16,
 }
 wire_record!(FsSettings version 1 compat 1 { namespace, pool, layout, ranks });
@@ -39,46 +39,46 @@ wire_record!(FsSettings version 1 compat 1 { namespace, pool, layout, ranks });
 /// The server that has a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsHolder {
-    /// Which client of the cluster it is.
+    /// The server's client id in the cluster.
     pub client: u64,
-    /// In which life.
+    /// The server's instance.
     pub instance: Instance,
     /// Where it listens.
     pub address: Address,
-    /// What it calls itself, for people.
+    /// Its human-readable name.
     pub name: Name,
 }
 wire_record!(FsHolder version 1 compat 1 { client, instance, address, name });
 
 impl FsHolder {
-    /// Which client of the cluster it is.
+    /// The server's client id in the cluster.
     #[must_use]
     pub const fn client(&self) -> ClientId {
         ClientId(self.client)
     }
 }
 
-/// The key by which a standby says that it is there.
+/// The key under which a standby registers.
 #[must_use]
 pub fn standby_key(client: ClientId) -> Name {
     Name::from(&*format!("{STANDBYS}{}", client.0))
 }
 
-/// What a key of the metadata is about.
+/// What a key of the metadata describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FsKey {
     /// A file system's settings.
     Settings,
     /// The holder of a rank.
     Rank(Rank),
-    /// The one that took it last.
+    /// The latest holder of a rank.
     Last(Rank),
-    /// A repair wants the file system for itself; the value says whose it is.
+    /// A repair claims the file system; the value names the repair's owner.
     Repair,
 }
 
 impl FsKey {
-    /// The key, in full.
+    /// The full key.
     #[must_use]
     pub fn of(&self, file_system: &Name) -> Name {
         let text = match self {
@@ -89,7 +89,8 @@ impl FsKey {
         };
         Name::from(&*text)
     }
-    /// Which file system a key is of, and what it says; `None` if it is another's.
+    /// The file system that a key belongs to, and what the key describes; `None` if it is no such
+    /// key.
     #[must_use]
     pub fn parse(key: &Name) -> Option<(Name, Self)> {
         let rest = std::str::from_utf8(key.as_bytes())
@@ -155,7 +156,7 @@ mod tests {
         }
     }
 
-    /// A name is a part of a key, and of a namespace.
+    /// A name is part of a key and of a namespace.
     #[test]
     fn names_with_which_no_key_could_be_made_are_refused() {
         assert_eq!(

@@ -1,9 +1,9 @@
-//! Changes of the cluster map: what the monitors commit and everybody applies.
+//! Changes of the cluster map: committed by the monitors, applied by every daemon and client.
 //!
 //! A delta names its epoch and the digest of the map it applies to, so it cannot be applied to
 //! another history. Its changes are applied in order, then placement is derived again (see the
 //! module head of [`super`]). [`ClusterMap::apply`] is total: a change that no longer fits (an
-//! activation of a past interval, a removed pool) does nothing, the same nothing everywhere.
+//! activation of a past interval, a removed pool) has no effect, on every node alike.
 
 use super::{
     Activation, Address, Capability, ClusterMap, CrushHunk, CrushSection, Digest, MonInfo, OsdInfo,
@@ -20,70 +20,70 @@ use std::fmt;
 pub enum Change {
     /// A monitor joins or moves.
     MonSet {
-        /// Which.
+        /// The monitor.
         mon: MonId,
         /// Where it listens.
         info: MonInfo,
     },
     /// A monitor leaves.
     MonRemove {
-        /// Which.
+        /// The monitor.
         mon: MonId,
     },
-    /// An OSD id comes into being; it is down and in.
+    /// A new OSD id; it starts down and in.
     OsdNew {
-        /// Which.
+        /// The OSD.
         osd: OsdId,
         /// Identity of its store.
         store: u128,
     },
     /// An instance of an OSD starts to serve.
     OsdUp {
-        /// Which.
+        /// The OSD.
         osd: OsdId,
-        /// Which instance: larger than any before.
+        /// Its instance, larger than any before.
         instance: Instance,
         /// Where it listens.
         address: Address,
         /// Identity of its store.
         store: u128,
-        /// What it speaks.
+        /// Bits of the features it supports.
         features: u64,
         /// The process that the instance is granted to.
         process: u64,
     },
-    /// An OSD no longer serves. Names the life that ended, so that a late report cannot hit its
+    /// An OSD stops serving. Names the instance that ended, so that a late report cannot affect its
     /// successor.
     OsdDown {
-        /// Which.
+        /// The OSD.
         osd: OsdId,
-        /// Which life.
+        /// The instance that ended.
         instance: Instance,
     },
-    /// An OSD takes more or less data.
+    /// Changes an OSD's share of data.
     OsdWeight {
-        /// Which.
+        /// The OSD.
         osd: OsdId,
         /// Its new share.
         weight: Weight,
-        /// Whether the monitors did it because it was down for long: it is undone when it boots.
+        /// Whether the monitors did it because the OSD was down for long; undone when it boots.
         automatic: bool,
     },
-    /// An OSD is gone for good.
+    /// An OSD is removed permanently.
     OsdRemove {
-        /// Which.
+        /// The OSD.
         osd: OsdId,
     },
-    /// A pool is made or changed. A larger `pg_num` splits groups; a smaller one is ignored.
+    /// A pool is created or changed. A larger `pg_num` splits PGs; a smaller one is ignored.
     PoolSet {
-        /// Which.
+        /// The pool.
         pool: PoolId,
-        /// Its whole new entry.
+        /// Its complete new settings.
         settings: Pool,
     },
-    /// A pool is gone for good.
+    /// A pool is removed permanently.
     PoolRemove {
-        /// Which.
+        /// The pool.
         pool: PoolId,
     },
     /// A new hierarchy, in text form.
@@ -91,57 +91,58 @@ pub enum Change {
         /// As the CRUSH text form; the monitors parsed it before they proposed it.
         text: String,
     },
-    /// What changes of the hierarchy's text.
+    /// A change of the hierarchy's text.
     CrushPatch {
-        /// In order; see `patch.rs`.
+        /// Applied in order; see `patch.rs`.
         hunks: Vec<CrushHunk>,
     },
-    /// Placement exceptions of a group; none removes the entry.
+    /// Placement exceptions of a PG; an empty list removes the entry.
     Upmap {
-        /// Which group.
+        /// The PG.
         pg: PgId,
         /// First OSD replaced by the second.
         items: Vec<(OsdId, OsdId)>,
     },
-    /// An interval of a group may accept writes.
+    /// An interval of a PG may accept writes.
     PgActivate {
-        /// Which group.
+        /// The PG.
         pg: PgId,
         /// The interval; ignored if it is over.
         interval: Epoch,
         /// Its complete members, at least `min_size`.
         members: Vec<OsdId>,
     },
-    /// A temporary acting set for a group; empty ends it.
+    /// A temporary acting set for a PG; an empty one ends it.
     PgTemporary {
-        /// Which group.
+        /// The PG.
         pg: PgId,
-        /// The interval in which it was asked for; ignored if it is over.
+        /// The interval in which it was requested; ignored if it is over.
         interval: Epoch,
-        /// Who acts.
+        /// The temporary acting set.
         acting: Vec<OsdId>,
     },
-    /// Ends all lives of an entity up to this one.
+    /// Fences all instances of an entity up to this one.
     Fence {
-        /// Whose.
+        /// The entity.
         entity: Entity,
-        /// The last one.
+        /// The last fenced instance.
         instance: Instance,
     },
-    /// Lifts a fence: these lives may act again. Names the fence's last life, so that a late wish
-    /// cannot lift a later fence. For operators who know that nobody relies on the fence any more;
-    /// what is remembered of a client's operations must outlive its fence because of this.
+    /// Lifts a fence: the instances may act again. Names the last fenced instance, so that a late
+    /// request cannot lift a later fence. For operators who know that nothing relies on the fence
+    /// any more. Because fences can be lifted, the memory of a client's operations must outlive its
+    /// fence.
     FenceLift {
-        /// Whose.
+        /// The entity.
         entity: Entity,
-        /// The fence's last life; ignored if another fence stands by now.
+        /// The last fenced instance; ignored if it has changed since.
         instance: Instance,
     },
     /// Sets or removes an option.
     Config {
-        /// Which.
+        /// The option.
         key: Name,
-        /// To what.
+        /// Its value; `None` removes it.
         value: Option<String>,
     },
     /// Replaces the operators' flags.
@@ -149,66 +150,66 @@ pub enum Change {
         /// Bits of [`super::flag`].
         flags: u64,
     },
-    /// Raises what everybody must speak.
+    /// Raises the features that every daemon and client must support.
     RequireFeatures {
-        /// All bits.
+        /// All required bits.
         features: u64,
     },
-    /// A program's source is in its place: a new version, or an old one again. Too many programs:
-    /// ignored.
+    /// A program's source is stored: a new version, or an earlier one again. Ignored when there are
+    /// too many programs.
     ProgramInstall {
-        /// What for.
+        /// Kind of the program.
         kind: ProgramKind,
         /// Its name.
         name: Name,
-        /// The source; its number is given here.
+        /// The source; its version number is assigned when the change is applied.
         version: ProgramVersion,
-        /// Whether it is active from now on.
+        /// Whether it becomes active at once.
         activate: bool,
     },
-    /// Another version of a program is active from now on; ignored if there is no such version.
+    /// Another version of a program becomes active; ignored if there is no such version.
     ProgramActivate {
-        /// What for.
+        /// Kind of the program.
         kind: ProgramKind,
         /// Its name.
         name: Name,
-        /// Which version; 0 for none.
+        /// The version; 0 for none.
         number: u32,
     },
-    /// A program is gone, with its past. Its sources stay where they are.
+    /// A program is removed with its history. Its sources stay stored.
     ProgramRemove {
-        /// What for.
+        /// Kind of the program.
         kind: ProgramKind,
         /// Its name.
         name: Name,
     },
-    /// What a named client may do from now on.
+    /// Sets a named client's capabilities.
     ClientSet {
         /// Its name.
         name: Name,
-        /// All it may.
+        /// All its capabilities.
         capabilities: Vec<Capability>,
     },
-    /// A client is one of the unknown again.
+    /// A client is removed from the map; default capabilities apply to it.
     ClientRemove {
         /// Its name.
         name: Name,
     },
-    /// A pool gets a snapshot; ignored if the id is not its next one, or if the snapshot does not
-    /// fit to those that are there.
+    /// Creates a snapshot of a pool; ignored if the id is not the pool's next one, or if the pool's
+    /// existing snapshots exclude it.
     SnapCreate {
-        /// Which pool.
+        /// The pool.
         pool: PoolId,
-        /// Its id.
+        /// The snapshot's id.
         snap: SnapId,
-        /// Its name; empty for one of a client's own.
+        /// Its name; empty for a snapshot managed by a client.
         name: Name,
     },
-    /// A snapshot is gone for good: what only it preserves is trimmed.
+    /// A snapshot is removed permanently: data that only it preserves is trimmed.
     SnapRemove {
-        /// Of which pool.
+        /// The pool.
         pool: PoolId,
-        /// Which.
+        /// The snapshot.
         snap: SnapId,
     },
 }
@@ -237,7 +238,7 @@ wire_enum!(Change {
     23 => ClientRemove { name },
     24 => SnapCreate { pool, snap, name },
     25 => SnapRemove { pool, snap },
-    // 4 was it, without `process`.
+    // 4 was this change without `process`.
     26 => OsdUp { osd, instance, address, store, features, process },
     27 => CrushPatch { hunks },
 });
@@ -245,11 +246,11 @@ wire_enum!(Change {
 /// One committed step of the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapDelta {
-    /// The epoch it makes.
+    /// The epoch that it creates.
     pub epoch: Epoch,
     /// Digest of the map it applies to.
     pub previous: Digest,
-    /// In order.
+    /// The changes, in order.
     pub changes: Vec<Change>,
 }
 wire_record!(MapDelta version 1 compat 1 { epoch, previous, changes });
@@ -257,15 +258,15 @@ wire_record!(MapDelta version 1 compat 1 { epoch, previous, changes });
 /// Why a delta does not apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApplyError {
-    /// Deltas between are missing: ask for them.
+    /// Deltas in between are missing: request them.
     Gap {
-        /// What the map is at.
+        /// The map's epoch.
         have: Epoch,
-        /// What the delta makes.
+        /// The delta's epoch.
         delta: Epoch,
     },
-    /// The delta continues another history: a restored monitor or a copied directory. Stop, change
-    /// nothing.
+    /// The delta belongs to another history: a restored monitor or a copied directory. Stop and
+    /// change nothing.
     OtherHistory {
         /// The epoch at which they differ.
         epoch: Epoch,
@@ -285,7 +286,7 @@ impl fmt::Display for ApplyError {
 impl std::error::Error for ApplyError {}
 
 impl ClusterMap {
-    /// The delta that would make the next epoch from this map.
+    /// The delta that would create the next epoch from this map.
     #[must_use]
     pub fn delta(&self, changes: Vec<Change>) -> MapDelta {
         MapDelta {
@@ -295,8 +296,8 @@ impl ClusterMap {
         }
     }
 
-    /// Advances to the delta's epoch. A delta that was applied already is accepted and does
-    /// nothing.
+    /// Advances to the delta's epoch. A delta that was already applied is accepted and has no
+    /// effect.
     ///
     /// # Errors
     /// [`ApplyError`]; the map is unchanged.
@@ -403,8 +404,8 @@ impl ClusterMap {
                 self.upmaps.retain(|pg, _| pg.pool != *pool);
             }
             Change::Crush { text } => {
-                // The monitors parsed it before proposing; a text that a later version could not
-                // parse changes nothing.
+                // The monitors parsed it before proposing; a text that a later version cannot parse
+                // changes nothing.
                 if let Ok(section) = CrushSection::parse(text) {
                     self.crush = section;
                     before.crush_changed = true;
@@ -437,8 +438,8 @@ impl ClusterMap {
                     .iter()
                     .map(|osd| self.osds.get(osd).map_or(Instance(0), |info| info.instance));
                 let instances = instances.collect();
-                // `before` decides: the interval must also survive the changes of this very delta
-                // to stay current.
+                // `before` decides: to be current, the interval must also survive this delta's own
+                // changes.
                 if let Some(record) = self
                     .pgs
                     .get_mut(pg)
@@ -513,14 +514,14 @@ impl ClusterMap {
         }
     }
 
-    /// Makes or changes a pool. New groups of a new pool start empty; new groups of a grown pool
-    /// are split off their parents, whose activation they inherit: the parent's members have their
-    /// objects.
+    /// Creates or changes a pool. New PGs of a new pool start empty. New PGs of a grown pool are
+    /// split off their parents and inherit the parents' activation, because the parents' members
+    /// have their objects.
     fn set_pool(&mut self, id: PoolId, settings: &Pool, before: &mut super::placement::Before) {
         let mut settings = settings.clone();
         let old = self.pools.get(&id).map(|pool| (pool.pg_num, pool.created));
-        // Snapshots have changes of their own: who changes a pool's settings may have looked at it
-        // before.
+        // Snapshots have their own changes: a request to change a pool's settings may be based on
+        // an older list of snapshots.
         settings.snaps = self
             .pools
             .get(&id)
@@ -542,7 +543,7 @@ impl ClusterMap {
                 let parent = PgId::replicated(id, nacre_crush::object::pg_seed(seed, had));
                 before.split.insert(parent);
                 let parent = &self.pgs[&parent];
-                // The child starts in a new interval; its past is its parent's.
+                // The child starts in a new interval; its history is its parent's.
                 PgRecord {
                     activated: parent.activated.clone(),
                     temporary: parent.temporary.clone(),

@@ -1,10 +1,10 @@
-//! The cluster map: everything that all parties must agree on (CEPH-41, -44; DESIGN §3).
+//! The cluster map: the state that all daemons and clients must agree on (CEPH-41, -44; DESIGN §3).
 //!
-//! One map, one epoch. The monitors commit [`MapDelta`]s; everybody applies them in order and gets,
-//! bit for bit, the same map, *including* what is derived: each placement group's up set, acting
-//! set and the epoch in which its current interval began ([`PgRecord`]). Deriving is a part of
-//! applying (`placement.rs`), so two daemons cannot disagree on an interval, and one that starts
-//! from a full map needs no older ones.
+//! One map, one epoch. The monitors commit [`MapDelta`]s; every daemon and client applies them in
+//! order and gets the same map, bit for bit, *including* what is derived: each placement group's up
+//! set, acting set and the epoch in which its current interval began ([`PgRecord`]). Deriving is
+//! part of applying (`placement.rs`), so two daemons cannot disagree on an interval, and a daemon
+//! that starts from a full map needs no older ones.
 //!
 //! ```text
 //!  committed                        derived by apply()
@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Invariants, checked by [`ClusterMap::check`] and when a map is decoded: every pool has exactly
-//! the records of its `pg_num` groups; `since ≤ epoch`; an activation is never of a later interval
+//! the records of its `pg_num` PGs; `since ≤ epoch`; an activation is never of a later interval
 //! than the current one; the up set is the part of `raw` that is up; the acting set is the part of
 //! the temporary set that is up, or else the up set.
 
@@ -59,7 +59,8 @@ impl fmt::Display for Address {
     }
 }
 
-/// 16.16 fixed point: the share of its CRUSH weight that an OSD takes. [`Weight::IN`] is all of it.
+/// 16.16 fixed point: the share of its CRUSH weight that an OSD takes. [`Weight::IN`] is the whole
+/// weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Weight(pub u32);
 
@@ -81,14 +82,14 @@ impl Wire for Weight {
     }
 }
 
-/// A digest that chains every epoch to its predecessors: two maps of one epoch with different
-/// digests come from different histories (a restored monitor, a copied directory), and whoever sees
-/// that stops.
+/// A digest that chains every epoch to its predecessors. Two maps of one epoch with different
+/// digests come from different histories (a restored monitor, a copied directory); a daemon that
+/// detects this stops.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Digest(pub u128);
 
 impl Digest {
-    /// The digest after `bytes` (one encoded delta) is appended to the history.
+    /// The digest after appending `bytes` (one encoded delta) to the history.
     #[must_use]
     pub fn chain(self, bytes: &[u8]) -> Self {
         let mut hasher = xxhash_rust::xxh3::Xxh3::with_seed(0);
@@ -124,26 +125,26 @@ impl fmt::Debug for Digest {
 pub struct MonInfo {
     /// Where it listens.
     pub address: Address,
-    /// Identity of its store; 0 for one that founded the cluster. Promises to the others were made
+    /// Identity of its store; 0 for a founding monitor. Raft votes and acknowledgements were made
     /// by this store and by no later one.
     pub store: u64,
-    /// It was removed and still belongs to consensus: it may be needed for the removal itself.
+    /// Removed, but still part of consensus: it may be needed to commit the removal itself.
     pub leaving: bool,
 }
 wire_record!(MonInfo version 2 compat 2 { address } since 2 { store, leaving });
 
-/// An OSD. *Down* is about the process, *out* ([`Weight::OUT`]) about the data: a down OSD stays in
-/// for a while, so that a short absence moves nothing (CEPH-48).
+/// An OSD. *Down* concerns the process, *out* ([`Weight::OUT`]) the data: a down OSD stays in for a
+/// while, so that a short absence moves no data (CEPH-48).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OsdInfo {
     /// Whether its current instance serves.
     pub up: bool,
     /// Its share of its CRUSH weight.
     pub weight: Weight,
-    /// The weight it had when the monitors took it out by themselves; given back when it boots.
-    /// `None`: an operator did it, or it is in.
+    /// The weight it had when the monitors took it out automatically; restored when it boots.
+    /// `None`: an operator took it out, or it is in.
     pub weight_before_auto_out: Option<Weight>,
-    /// Its latest instance, granted by the monitors; grows with every boot.
+    /// Its latest instance, granted by the monitors; increases with every boot.
     pub instance: Instance,
     /// Where that instance listens.
     pub address: Address,
@@ -153,9 +154,9 @@ pub struct OsdInfo {
     pub down_at: Epoch,
     /// Identity of its store: a second directory with the same OSD id is refused.
     pub store: u128,
-    /// Which features it speaks.
+    /// Bits of the features it supports.
     pub features: u64,
-    /// The process to which that instance was granted (`Boot::process`); 0 before the first.
+    /// The process that was granted that instance (`Boot::process`); 0 before the first.
     pub process: u64,
 }
 wire_record!(OsdInfo version 2 compat 2 { up, weight, weight_before_auto_out, instance, address, up_from, down_at, store, features } since 2 { process });
@@ -170,20 +171,20 @@ pub enum Protocol {
 }
 wire_enum!(Protocol { 1 => Log {}, 2 => Chunk {} });
 
-/// A pool.
+/// A pool's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// Unique among pools.
     pub name: Name,
-    /// How it replicates.
+    /// Its replication protocol.
     pub protocol: Protocol,
-    /// Copies wanted.
+    /// Number of replicas.
     pub size: u8,
-    /// Copies needed to accept reads and writes.
+    /// Replicas needed to accept reads and writes.
     pub min_size: u8,
-    /// Placement groups; grows by splitting.
+    /// Number of placement groups; grows by splitting.
     pub pg_num: u32,
-    /// Placement groups for the purpose of placement; follows `pg_num`, and data moves as it does.
+    /// Number of placement groups used for placement; follows `pg_num`, and data moves as it does.
     pub pgp_num: u32,
     /// CRUSH rule id.
     pub rule: u32,
@@ -193,9 +194,9 @@ pub struct Pool {
     pub flags: u64,
     /// Erasure-code profile; empty for replicated pools.
     pub erasure: String,
-    /// Most bytes it may hold; 0 is no limit.
+    /// Limit on its bytes; 0 is no limit.
     pub quota_bytes: u64,
-    /// Most objects it may hold; 0 is no limit.
+    /// Limit on its objects; 0 is no limit.
     pub quota_objects: u64,
     /// Its snapshots.
     pub snaps: PoolSnaps,
@@ -208,8 +209,8 @@ wire_record!(Pool version 2 compat 1 {
 pub const PG_NUM_MAX: u32 = 65_536;
 
 impl Pool {
-    /// One that replicates by the log, placed by rule 0, without limits; as if it had always been
-    /// there.
+    /// A pool with log replication, placed by rule 0, without limits, that has existed since the
+    /// first epoch.
     #[must_use]
     pub fn replicated(name: Name, size: u8, min_size: u8, pg_num: u32) -> Self {
         Self {
@@ -229,8 +230,8 @@ impl Pool {
         }
     }
 
-    /// What is wrong with it, if anything. A map has a record for each group: whoever trusts a
-    /// number here lets somebody else say how much memory every daemon needs.
+    /// What is wrong with the settings, if anything. A map has a record for each PG, so an
+    /// unchecked `pg_num` would let a peer decide how much memory every daemon needs.
     fn fault(&self) -> Option<String> {
         let fits = (1..=PG_NUM_MAX).contains(&self.pg_num);
         (!fits).then(|| {
@@ -263,15 +264,15 @@ pub mod flag {
     pub const NO_RECOVER: u64 = 8;
 }
 
-/// That an interval may accept writes: committed by the monitors before its first one (DESIGN §3,
-/// Peering).
+/// Permission for an interval to accept writes: committed by the monitors before the first write
+/// (DESIGN §3, Peering).
 ///
-/// A write is answered once it is durable on every acting member of an activated interval. So each
-/// one of `members` alone has every answered write up to the end of that interval, and the last
-/// activation says whom to ask.
+/// A write is acknowledged once it is durable on every acting member of an activated interval. So
+/// each one of `members` alone has every acknowledged write up to the end of that interval, and the
+/// last activation names the members to ask.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Activation {
-    /// First epoch of the interval; [`Epoch::NONE`] when the group never accepted a write.
+    /// First epoch of the interval; [`Epoch::NONE`] when the PG never accepted a write.
     pub interval: Epoch,
     /// The complete members of its acting set.
     pub members: Vec<OsdId>,
@@ -284,18 +285,18 @@ wire_fields!(Activation {
     instances
 });
 
-/// What the map says of a placement group.
+/// What the map records about a placement group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PgRecord {
     /// CRUSH's choice, exceptions included, whether up or not. Derived.
     pub raw: Vec<OsdId>,
     /// Those of `raw` that are up. Derived.
     pub up: Vec<OsdId>,
-    /// Who serves now; the first is the primary. `temporary` if it has an up member, `up`
-    /// otherwise. Derived.
+    /// The acting set, the primary first: the up members of `temporary` if there are any, otherwise
+    /// `up`. Derived.
     pub acting: Vec<OsdId>,
-    /// First epoch of the current interval. Derived, but not from the present alone: it travels
-    /// with full maps.
+    /// First epoch of the current interval. Derived, but not from the current map alone: full maps
+    /// carry it.
     pub since: Epoch,
     /// A temporary acting set that covers a backfill; empty when there is none.
     pub temporary: Vec<OsdId>,
@@ -305,7 +306,7 @@ pub struct PgRecord {
 wire_record!(PgRecord version 1 compat 1 { since, temporary, activated, raw, up, acting });
 
 impl PgRecord {
-    /// The acting set's first member, who orders updates.
+    /// The acting set's first member, which orders updates.
     #[must_use]
     pub fn primary(&self) -> Option<OsdId> {
         self.acting.first().copied()
@@ -315,7 +316,7 @@ impl PgRecord {
     pub fn is_activated(&self) -> bool {
         self.activated.interval == self.since && self.since != Epoch::NONE
     }
-    /// Up members that do not serve yet: they are being backfilled.
+    /// Up members that do not serve yet because they are being backfilled.
     pub fn backfill_targets(&self) -> impl Iterator<Item = OsdId> + '_ {
         self.up
             .iter()
@@ -327,12 +328,12 @@ impl PgRecord {
 /// The instances of an entity that may no longer act: all up to and including the given one.
 pub type Fences = BTreeMap<Entity, Instance>;
 
-/// The hierarchy and rules, with the text that made them: the text is what travels.
+/// The hierarchy and rules, with their text form; only the text is transmitted.
 #[derive(Clone)]
 pub struct CrushSection {
     /// The text form that `crushtool` reads.
     pub text: Arc<str>,
-    /// What it says.
+    /// The parsed map.
     pub map: Arc<CrushMap>,
 }
 
@@ -379,9 +380,9 @@ pub struct ClusterMap {
     pub cluster: ClusterId,
     /// Which version of the map.
     pub epoch: Epoch,
-    /// Chained over every delta since the first.
+    /// Chained over all deltas since the first.
     pub digest: Digest,
-    /// Features that everybody in the cluster must speak.
+    /// Features that all daemons and clients of the cluster must support.
     pub required_features: u64,
     /// Bits of [`flag`].
     pub flags: u64,
@@ -399,15 +400,15 @@ pub struct ClusterMap {
     pub pgs: BTreeMap<PgId, PgRecord>,
     /// Placement exceptions: the first OSD of a pair is replaced by the second.
     pub upmaps: BTreeMap<PgId, Vec<(OsdId, OsdId)>>,
-    /// Who may no longer act.
+    /// Which instances may no longer act.
     pub fences: Fences,
-    /// Options set for the cluster, by their names; `nacre config help` lists them.
+    /// Options set for the cluster, by name; `nacre config help` lists them.
     pub config: BTreeMap<Name, String>,
     /// Programs by kind and name.
     pub programs: BTreeMap<(ProgramKind, Name), Program>,
-    /// Highest activation number ever given.
+    /// Highest activation number assigned so far.
     pub program_last: u64,
-    /// What named clients may do; see [`ClusterMap::capabilities_of`].
+    /// Capabilities of named clients; see [`ClusterMap::capabilities_of`].
     pub clients: BTreeMap<Name, Vec<Capability>>,
 }
 wire_record!(ClusterMap version 2 compat 1 {
@@ -415,7 +416,7 @@ wire_record!(ClusterMap version 2 compat 1 {
 } since 2 { programs, program_last, clients } verify fault);
 
 impl ClusterMap {
-    /// The map before the first change: it knows only its cluster and hierarchy.
+    /// The map before the first change: only the cluster id and the hierarchy.
     #[must_use]
     pub fn empty(cluster: ClusterId, crush: CrushSection) -> Self {
         Self {
@@ -454,7 +455,7 @@ impl ClusterMap {
             .map(|(id, pool)| (*id, pool))
     }
 
-    /// Whether this life of `entity` may no longer act.
+    /// Whether this instance of `entity` is fenced.
     #[must_use]
     pub fn is_fenced(&self, entity: Entity, instance: Instance) -> bool {
         self.fences
@@ -469,8 +470,8 @@ impl ClusterMap {
         }
     }
 
-    /// Which invariant of the module head does not hold. A map that contradicts itself does not
-    /// decode: everything below relies on these.
+    /// Which invariant of the module head is violated, if any. A map that contradicts itself is
+    /// refused when decoded: everything else here relies on the invariants.
     fn fault(&self) -> Option<String> {
         let expected: u64 = self.pools.values().map(|pool| u64::from(pool.pg_num)).sum();
         if self.pgs.len() as u64 != expected {
@@ -486,7 +487,7 @@ impl ClusterMap {
                     pool.name, pool.pgp_num, pool.pg_num
                 ));
             }
-            // With the count above: there are these records and no others.
+            // Together with the count above: exactly these records exist.
             let missing = (0..pool.pg_num)
                 .map(|seed| PgId::replicated(*id, seed))
                 .find(|pg| !self.pgs.contains_key(pg));
@@ -507,8 +508,8 @@ impl ClusterMap {
                     activated.interval, record.since
                 ));
             }
-            // A delta passes over the groups that it cannot change: their sets have to be what it
-            // would derive.
+            // A delta skips PGs that it cannot affect, so their sets have to equal what it would
+            // derive.
             let is_up = |osd: &&OsdId| self.up_osd(**osd).is_some();
             if !record.up.iter().eq(record.raw.iter().filter(is_up)) {
                 return Some(format!(
@@ -552,8 +553,8 @@ mod tests {
         map
     }
 
-    /// Found by fuzzing: a map whose intervals lay in the future, or whose pools had other groups
-    /// than records, decoded, and the next change made the daemon panic.
+    /// Found by fuzzing: a map with intervals in the future, or with PG records that did not match
+    /// its pools, decoded, and the next change made the daemon panic.
     #[test]
     fn a_map_that_contradicts_itself_does_not_decode() {
         let mut good = map();
@@ -593,8 +594,8 @@ mod tests {
             ("an OSD that acts and is not there", |map, pg| {
                 map.pgs.get_mut(&pg).expect("there").acting.push(OsdId(7));
             }),
-            // These two were found later, when deltas began to pass over groups of which nothing
-            // changed: one went down that CRUSH had not chosen, and it went on acting.
+            // These two were found later, when deltas began to skip unaffected PGs: an OSD that
+            // CRUSH had not chosen went down and stayed in the acting set.
             ("an up set of others than CRUSH chose", |map, pg| {
                 map.pgs.get_mut(&pg).expect("there").raw.clear()
             }),
@@ -620,8 +621,8 @@ mod tests {
         }
     }
 
-    /// Found by reading what fuzzing had to leave out: a pool of four billion groups would have
-    /// been a record of 150 bytes each in every daemon, and one of none a division by zero.
+    /// Found by reading what fuzzing had to exclude: a pool of four billion PGs would have needed a
+    /// record of 150 bytes each in every daemon, and a pool of none caused a division by zero.
     #[test]
     fn a_pool_of_too_many_groups_does_not_decode() {
         let pool = map().pools[&PoolId(1)].clone();
@@ -638,7 +639,7 @@ mod tests {
         }
     }
 
-    /// An operator lifts the fence that he sees; one that came since stands.
+    /// An operator lifts the fence that was displayed; a fence added since then stays.
     #[test]
     fn lifting_a_fence_names_the_fence() {
         let (entity, mut map) = (Entity::Osd(OsdId(3)), map());

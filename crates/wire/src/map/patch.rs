@@ -1,24 +1,24 @@
-//! A change of the hierarchy as what changes of its text: lines kept, dropped and put in.
+//! A change of the hierarchy as a diff of its text: lines kept, dropped and inserted.
 //!
 //! ```text
 //!  old text ─▶ keep 400 │ drop 1, put "item osd.7 weight 1.0" │ keep 9,000 │ put … │ the rest is kept
 //! ```
-//! The whole text of ten thousand OSDs is some 700 KB, more than a monitor's log takes in one piece
-//! from fifteen thousand on; one OSD more is four lines. Lines that occur once in both texts, in
-//! the longest order common to both, hold the two together (patience diff, B. Cohen); what lies
-//! between is put anew.
+//! The text for ten thousand OSDs has some 700 KB; from fifteen thousand on it exceeds the largest
+//! entry of a monitor's log. Adding one OSD changes four lines. Anchors are lines that occur once
+//! in both texts, in the longest order common to both (patience diff, B. Cohen); the lines between
+//! anchors are inserted again.
 
 use crate::wire_record;
 use std::collections::BTreeMap;
 
-/// Lines kept, then lines dropped, then lines put in.
+/// Lines kept, then lines dropped, then lines inserted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CrushHunk {
-    /// Lines taken over.
+    /// Number of lines kept.
     pub keep: u32,
-    /// Lines left out.
+    /// Number of lines dropped.
     pub drop: u32,
-    /// Whole lines, with their ends.
+    /// Whole lines to insert, including line ends.
     pub lines: String,
 }
 wire_record!(CrushHunk version 1 compat 1 { keep, drop, lines });
@@ -27,7 +27,7 @@ fn lines(text: &str) -> Vec<&str> {
     text.split_inclusive('\n').collect()
 }
 
-/// The text that hunks make of another; none: they are not for that text.
+/// Applies hunks to a text; `None` if they do not fit that text.
 #[must_use]
 pub fn patched(old: &str, hunks: &[CrushHunk]) -> Option<String> {
     let old = lines(old);
@@ -44,7 +44,7 @@ pub fn patched(old: &str, hunks: &[CrushHunk]) -> Option<String> {
     Some(new)
 }
 
-/// Where each line stands that occurs once.
+/// Position of each line that occurs exactly once.
 fn once<'a>(lines: &[&'a str]) -> BTreeMap<&'a str, usize> {
     let mut all: BTreeMap<&str, Option<usize>> = BTreeMap::new();
     for (at, line) in lines.iter().enumerate() {
@@ -57,7 +57,7 @@ fn once<'a>(lines: &[&'a str]) -> BTreeMap<&'a str, usize> {
         .collect()
 }
 
-/// Pairs of places of lines that occur once in both, in the longest order common to both.
+/// Pairs of positions of lines that occur once in both texts, in the longest order common to both.
 fn anchors(old: &[&str], new: &[&str]) -> Vec<(usize, usize)> {
     let (there, here) = (once(old), once(new));
     let mut pairs: Vec<(usize, usize)> = here
@@ -65,8 +65,8 @@ fn anchors(old: &[&str], new: &[&str]) -> Vec<(usize, usize)> {
         .filter_map(|(line, at)| Some((*there.get(line)?, *at)))
         .collect();
     pairs.sort_by_key(|(_, new)| *new);
-    // The longest increasing subsequence of the old places, by patience: for each length the pair
-    // that ends lowest.
+    // The longest increasing subsequence of the old positions, by patience: for each length, the
+    // pair with the lowest end.
     let (mut ends, mut before): (Vec<usize>, Vec<Option<usize>>) =
         (Vec::new(), Vec::with_capacity(pairs.len()));
     for (index, (place, _)) in pairs.iter().enumerate() {
@@ -88,7 +88,7 @@ fn anchors(old: &[&str], new: &[&str]) -> Vec<(usize, usize)> {
     chain
 }
 
-/// What makes `new` of `old`.
+/// The hunks that turn `old` into `new`.
 #[must_use]
 pub fn diff(old: &str, new: &str) -> Vec<CrushHunk> {
     let (old, new) = (lines(old), lines(new));
@@ -96,7 +96,7 @@ pub fn diff(old: &str, new: &str) -> Vec<CrushHunk> {
     let (mut kept, mut from, mut to) = (0_u32, 0, 0);
     let mut between =
         |until: usize, end: usize, from: &mut usize, to: &mut usize, kept: &mut u32, last: bool| {
-            // What is the same at both ends of the gap is kept too.
+            // Lines that are equal at both ends of the gap are kept too.
             let head = old[*from..until]
                 .iter()
                 .zip(&new[*to..end])

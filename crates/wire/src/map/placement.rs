@@ -1,8 +1,8 @@
 //! The derived part of the map: up sets, acting sets, intervals.
 //!
-//! Runs once per delta, the same everywhere. CRUSH is asked again only when something it reads has
-//! changed; an OSD going up or down costs a scan of the records, of which those that it has no part
-//! in are passed over (F51).
+//! Runs once per delta, identically everywhere. CRUSH is evaluated again only when something it
+//! reads has changed. An OSD going up or down costs one scan of the records, which skips those that
+//! do not involve it (F51).
 
 use super::ClusterMap;
 use nacre_crush::map::RuleKind;
@@ -12,13 +12,13 @@ use nacre_crush::{CrushMap, Reweights, Scratch};
 use nacre_types::{Instance, OsdId, PgId, PoolId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the derivation needs to know of the map before the delta.
+/// What the derivation needs of the map before the delta.
 pub(super) struct Before {
     osds: BTreeMap<OsdId, (bool, Instance)>,
     sizes: BTreeMap<PoolId, (u8, u8)>,
-    /// Whether anything that CRUSH reads has changed.
+    /// Whether any input of CRUSH has changed.
     pub crush_changed: bool,
-    /// Groups that lost a part of their objects to new groups: their interval ends.
+    /// PGs that lost a part of their objects to new PGs: their interval ends.
     pub split: BTreeSet<PgId>,
 }
 
@@ -48,7 +48,7 @@ impl Before {
 
 pub(super) fn parse(text: &str) -> Result<CrushMap, String> {
     let map = nacre_crush::text::parse(text).map_err(|error| error.to_string())?;
-    // Everybody maps every group by it.
+    // Every daemon and client evaluates every PG by it.
     map.check_attempts()?;
     Ok(map)
 }
@@ -58,18 +58,18 @@ impl ClusterMap {
         self.derive(before, false);
     }
 
-    /// With `all`, no record is passed over. Returns how many were.
+    /// With `all`, no record is skipped. Returns the number of skipped records.
     fn derive(&mut self, before: &Before, all: bool) -> usize {
         let now = lives(self);
-        // Also an OSD that died and came back within one delta: its new life knows nothing of the
-        // old one's promises.
+        // Includes an OSD that died and came back within one delta: its new instance knows nothing
+        // of the promises made by the old one.
         let changed: BTreeSet<OsdId> = now
             .iter()
             .filter(|(osd, life)| before.osds.get(osd) != Some(life))
             .map(|(osd, _)| *osd)
             .collect();
         let sizes = sizes(self);
-        // A split, or an OSD that is removed, changes what CRUSH reads.
+        // A split, or the removal of an OSD, changes CRUSH's inputs.
         let quiet = !before.crush_changed && before.sizes == sizes && !all;
         let has_changed =
             |osds: &[OsdId]| !changed.is_empty() && osds.iter().any(|osd| changed.contains(osd));
@@ -77,7 +77,7 @@ impl ClusterMap {
         let mut passed = 0;
         let mut records = std::mem::take(&mut self.pgs);
         for (pg, record) in &mut records {
-            // Where nothing is temporary, both sets are those of `raw` that are up.
+            // Without a temporary set, both sets are the up members of `raw`.
             if quiet
                 && record.since != nacre_types::Epoch::NONE
                 && record.temporary.is_empty()
@@ -118,7 +118,7 @@ impl ClusterMap {
     }
 }
 
-/// Asks CRUSH.
+/// Evaluates CRUSH.
 struct Placer {
     scratch: Scratch,
     reweights: Reweights,
@@ -164,9 +164,10 @@ impl Placer {
             &self.upmaps,
             &mut self.scratch,
         );
-        // A rule that is gone places nothing: the groups wait, visibly, until there is one again.
+        // A rule that no longer exists places nothing: the PGs wait, visibly, until there is one
+        // again.
         let raw = raw.unwrap_or_default();
-        // An OSD that is in the hierarchy but not in the map has never existed.
+        // An OSD in the hierarchy but not in the map has never existed.
         raw.into_iter()
             .filter_map(|item| item.device())
             .filter(|osd| map.osds.contains_key(osd))
@@ -223,8 +224,8 @@ mod tests {
         }
     }
 
-    /// The map that a delta makes, with a look at every record or as everybody does it, and how
-    /// many records were passed over.
+    /// The map after a delta, computed with every record examined or with the usual skipping, and
+    /// the number of records skipped.
     fn derived(map: &ClusterMap, delta: &MapDelta, all: bool) -> (ClusterMap, usize) {
         let mut map = map.clone();
         (map.epoch, map.digest) = (delta.epoch, map.digest.chain(&crate::Wire::to_bytes(delta)));
@@ -236,8 +237,7 @@ mod tests {
         (map, passed)
     }
 
-    /// Deltas of all kinds, applied as everybody does and with a look at every record: the same map
-    /// comes out.
+    /// Applies deltas of all kinds, with and without skipping records: both give the same map.
     #[test]
     fn what_is_passed_over_would_not_have_changed() {
         let mut dice = 7u64;
@@ -316,8 +316,8 @@ mod tests {
         assert!(map.epoch > Epoch(1000));
     }
 
-    /// F51: every delta made two new lists for each group of the cluster. Nothing failed when all
-    /// groups were looked at again: the same map came out, thirty times slower.
+    /// F51: every delta allocated two new lists for each PG of the cluster. No test failed when all
+    /// PGs were examined again: the map was the same, thirty times slower.
     #[test]
     fn a_delta_looks_at_the_groups_that_it_has_a_part_in() {
         let mut map = map(64);
@@ -342,7 +342,7 @@ mod tests {
             };
             assert_eq!(passed(&map, down), others, "all but those of osd.{osd}");
         }
-        // CRUSH reads weights: any group may have other members.
+        // CRUSH reads weights, so any PG may get other members.
         let out = Change::OsdWeight {
             osd: OsdId(0),
             weight: Weight(0),
@@ -351,8 +351,8 @@ mod tests {
         assert_eq!(passed(&map, out), 0);
     }
 
-    /// F55: a rule may ask for ten thousand million attempts in a few lines, and each daemon makes
-    /// them for every group. `check_attempts` finds such a rule; no test noticed when it was not
+    /// F55: a few lines of a rule can demand ten thousand million attempts, and each daemon makes
+    /// them for every PG. `check_attempts` finds such a rule; no test noticed when it was not
     /// called.
     #[test]
     fn a_hierarchy_that_tries_for_ever_is_not_taken() {
@@ -365,7 +365,7 @@ mod tests {
         assert!(nacre_crush::text::parse(&hostile).is_ok(), "a legal text");
         let why = CrushSection::parse(&hostile).expect_err("every group would be mapped by it");
         assert!(why.contains("rule 0 may make 100001000 attempts"), "{why}");
-        // As a delta brings it: whole, or as what has changed. The epoch goes on with the old text.
+        // As a delta brings it: whole, or as a patch. The epoch advances with the old text.
         let hunks = |text: &str| Change::CrushPatch {
             hunks: crate::map::patch::diff(&old.text, text),
         };

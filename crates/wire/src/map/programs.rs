@@ -1,17 +1,17 @@
-//! Programs and who may use them, as the map tells everybody (MAL-06, -13, -14, -15, -53, -70;
-//! DESIGN §4).
+//! Programs and client capabilities in the cluster map (MAL-06, -13, -14, -15, -53, -70; DESIGN
+//! §4).
 //!
-//! The map has names, versions and digests; the sources are replicated objects of the pool
-//! [`PROGRAM_POOL`], named by their digest, so that what a daemon fetches is what the map means or
-//! is refused.
+//! The map has names, versions and digests. The sources are replicated objects of the pool
+//! [`PROGRAM_POOL`], named by their digest: a daemon verifies the source it fetches against the
+//! map, and refuses any other.
 //!
 //! ```text
 //!  install  ──▶ object class/zlog/<digest>, then Change::ProgramInstall ──▶ versions: 1 2 3     activation 17
 //!  rollback ──▶ Change::ProgramActivate{2}                              ──▶ the same versions,  activation 18
 //! ```
 //! Invariant: an activation number names one version of one program for ever, and the numbers only
-//! grow. A daemon runs what its map says is active, and a later primary of an object has a later
-//! map: so no object's calls ever go back in the activation number.
+//! increase. A daemon runs the version that its map says is active, and a later primary of an
+//! object has a later map. So the activation numbers of an object's calls never decrease.
 
 use super::ClusterMap;
 use crate::codec::{Malformed, Reader, Wire};
@@ -20,17 +20,18 @@ use crate::{wire_enum, wire_record};
 use nacre_types::{Epoch, Name, ObjectId};
 use std::fmt;
 
-/// The pool of sources. The monitors make it with the first program.
+/// The pool of program sources. The monitors create it with the first program.
 pub const PROGRAM_POOL: &str = "nacre.programs";
 /// Longest source, in bytes.
 pub const SOURCE_BYTES_MAX: usize = 64 << 10;
-/// What is read of one: earlier versions took longer ones, and who cannot run one says so.
+/// How much of a source is read: earlier versions accepted longer ones, and a daemon that cannot
+/// run one reports that.
 pub const SOURCE_READ_MAX: u64 = 256 << 10;
 /// Longest name of a program or a client, in bytes.
 pub const PROGRAM_NAME_MAX: usize = 64;
-/// Versions kept of one program: as far back as one can roll.
+/// Versions kept of one program: the limit of a rollback.
 pub const VERSIONS_MAX: usize = 32;
-/// Most programs of a cluster.
+/// Most programs in a cluster.
 pub const PROGRAMS_MAX: usize = 1024;
 
 /// BLAKE3 of a source.
@@ -55,7 +56,7 @@ impl Wire for SourceDigest {
     }
 }
 
-/// What a program is for.
+/// The kind of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProgramKind {
     /// Methods of objects, run by OSDs.
@@ -77,30 +78,30 @@ impl fmt::Display for ProgramKind {
 /// One version of a program's source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramVersion {
-    /// Counts the sources installed under the name, from 1. Given when the map takes the change; 0
-    /// in a change.
+    /// Counts the sources installed under the name, from 1. Assigned when the map applies the
+    /// change; 0 in a change.
     pub number: u32,
-    /// Of the source.
+    /// Digest of the source.
     pub digest: SourceDigest,
     /// Length of the source.
     pub bytes: u32,
-    /// When it was installed, in milliseconds since 1970; for people.
+    /// Time of installation, in milliseconds since 1970; informational.
     pub installed_ms: u64,
     /// Who installed it.
     pub by: Name,
 }
 wire_record!(ProgramVersion version 1 compat 1 { number, digest, bytes, installed_ms, by });
 
-/// A program with its past.
+/// A program with its history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
-    /// Number of the activation in force; 0 when no version is active.
+    /// Number of the current activation; 0 when no version is active.
     pub activation: u64,
     /// The active version's number; 0 for none.
     pub active: u32,
     /// Epoch that activated it.
     pub since: Epoch,
-    /// Oldest first.
+    /// All versions kept, oldest first.
     pub versions: Vec<ProgramVersion>,
 }
 wire_record!(Program version 1 compat 1 { activation, active, since, versions });
@@ -120,44 +121,44 @@ impl Program {
     }
 }
 
-/// What stands before the programs of a registry that no map holds: on another engine.
+/// The header of a program registry that is kept outside the map, on another engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegistryHead {
     /// Counts the changes, as a map's epoch does.
     pub epoch: Epoch,
-    /// Highest activation number ever given.
+    /// Highest activation number assigned so far.
     pub last: u64,
 }
 wire_record!(RegistryHead version 1 compat 1 { epoch, last });
 
-/// Where a source is stored, in [`PROGRAM_POOL`].
+/// The name of the object that stores a source, in [`PROGRAM_POOL`].
 #[must_use]
 pub fn source_object(kind: ProgramKind, name: &Name, digest: &SourceDigest) -> ObjectId {
     ObjectId::named(&format!("{kind}/{name}/{digest}"))
 }
 
-/// Something that a named client may do. `*` stands for any.
+/// A capability of a named client. `*` stands for any.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Capability {
     /// Everything.
     All {},
     /// Install, activate and remove programs of the kind.
     Install {
-        /// Which kind.
+        /// The kind.
         kind: ProgramKind,
     },
     /// Call methods.
     Call {
-        /// In which pool.
+        /// The pool.
         pool: Name,
-        /// Of which class.
+        /// The class.
         class: Name,
-        /// Which.
+        /// The method.
         method: Name,
     },
-    /// Run scripts that come with the call.
+    /// Run scripts sent with the call.
     Eval {
-        /// In which pool.
+        /// The pool.
         pool: Name,
     },
 }
@@ -168,8 +169,8 @@ wire_enum!(Capability {
     4 => Eval { pool },
 });
 
-/// The client that may do everything, unless the map says otherwise: whoever starts a cluster has
-/// to begin with something.
+/// The client that may do everything, unless the map says otherwise: a new cluster needs a first
+/// client with rights.
 pub const ADMIN: &str = "admin";
 
 fn fits(pattern: &Name, name: &[u8]) -> bool {
@@ -177,10 +178,10 @@ fn fits(pattern: &Name, name: &[u8]) -> bool {
 }
 
 impl ClusterMap {
-    /// What a client of that name may do. Unknown clients may call what is installed, and nothing
-    /// else of this; [`ADMIN`] may do everything while the map does not name it. (Proof that a
-    /// client is who it says comes with authentication; until then daemons only listen on the
-    /// loopback.)
+    /// The capabilities of the client with that name. Unknown clients may only call installed
+    /// methods. [`ADMIN`] may do everything while the map does not name it. (Proof of a client's
+    /// identity comes with authentication; until then daemons only listen on the loopback
+    /// interface.)
     #[must_use]
     pub fn capabilities_of(&self, client: &Name) -> Vec<Capability> {
         match self.clients.get(client) {
@@ -194,7 +195,7 @@ impl ClusterMap {
         }
     }
 
-    /// Whether it may install programs of the kind.
+    /// Whether they allow installing programs of the kind.
     #[must_use]
     pub fn may_install(&self, client: &Name, kind: ProgramKind) -> bool {
         self.capabilities_of(client)
@@ -206,7 +207,7 @@ impl ClusterMap {
             })
     }
 
-    /// Whether it may call the method in the pool.
+    /// Whether they allow calling the method in the pool.
     #[must_use]
     pub fn may_call(&self, client: &Name, pool: &Name, class: &Name, method: &Name) -> bool {
         self.capabilities_of(client)
@@ -226,7 +227,7 @@ impl ClusterMap {
             })
     }
 
-    /// Whether it may run scripts of its own in the pool.
+    /// Whether they allow running the client's own scripts in the pool.
     #[must_use]
     pub fn may_eval(&self, client: &Name, pool: &Name) -> bool {
         self.capabilities_of(client)
@@ -353,7 +354,7 @@ mod tests {
             ),
             (1, 3)
         );
-        // The same source again is the version it was, activated anew.
+        // Installing the same source again activates the same version.
         install(&mut map, "zlog", 2);
         assert_eq!(
             (
@@ -442,7 +443,7 @@ mod tests {
             map.may_call(&eve, &pool, &"zlog".into(), &"write".into())
                 && !map.may_eval(&eve, &pool)
         );
-        // Even the administrator, once somebody has said what it may do.
+        // This applies even to the administrator, once its capabilities are set.
         apply(
             &mut map,
             vec![Change::ClientSet {

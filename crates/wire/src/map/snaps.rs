@@ -1,37 +1,37 @@
-//! Snapshots of a pool, as the map tells everybody: which there are, and which are gone for good
-//! (DESIGN §3; CHECKLIST CEPH-09).
+//! A pool's snapshots in the cluster map: which exist and which were removed permanently (DESIGN
+//! §3; CHECKLIST CEPH-09).
 //!
 //! ```text
 //!  ids       1   2   3   4   5   6 = last        counted up, never used again
 //!  removed       └───────┘                       ranges, ascending, with something between any two
 //!  named     a               b   c               or none has a name: clients allocate ids for contexts of their own
 //! ```
-//! A pool is of one mode from its first snapshot on. With names, every write preserves all of them,
-//! whoever writes: an OSD handles no request of a newer epoch than its map's, so whoever knows of a
-//! snapshot writes at an OSD that knows it too. Without names, every operation says itself what it
-//! preserves.
+//! A pool's first snapshot fixes its mode. With names, every client's write preserves all of them:
+//! an OSD does not execute a request with a newer epoch than its map's, so a client that knows of a
+//! snapshot writes to an OSD that knows it too. Without names, every operation lists the snapshots
+//! that it preserves.
 //!
-//! Invariants ([`PoolSnaps::fault`], held against what is decoded): ranges ascend with gaps and end
-//! at or before `last`; what has a name is not removed; not more than [`SNAPS_MAX`] exist.
+//! Invariants ([`PoolSnaps::fault`], checked for every decoded value): ranges ascend with gaps and
+//! end at or before `last`; a named snapshot is not removed; at most [`SNAPS_MAX`] exist.
 
 use crate::msg::client::SnapContext;
 use crate::{wire_enum, wire_record};
 use nacre_types::{Epoch, Name, SnapId};
 use std::collections::BTreeMap;
 
-/// Most snapshots of a pool that exist at one time.
+/// Most snapshots of a pool that may exist at one time.
 pub const SNAPS_MAX: u64 = 64;
 /// Longest name of a snapshot, in bytes.
 pub const SNAP_NAME_MAX: usize = 255;
 
-/// Who says which snapshots a write preserves.
+/// What decides which snapshots a write preserves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapMode {
     /// The pool never had a snapshot.
     Unused {},
-    /// The map: all that have a name.
+    /// The map: all named snapshots.
     Named {},
-    /// Every operation for itself.
+    /// Each operation decides for itself.
     Own {},
 }
 wire_enum!(SnapMode { 0 => Unused {}, 1 => Named {}, 2 => Own {} });
@@ -41,7 +41,7 @@ wire_enum!(SnapMode { 0 => Unused {}, 1 => Named {}, 2 => Own {} });
 pub struct SnapInfo {
     /// Unique in its pool.
     pub name: Name,
-    /// The epoch that made it.
+    /// The epoch that created it.
     pub created: Epoch,
 }
 wire_record!(SnapInfo version 1 compat 1 { name, created });
@@ -49,11 +49,11 @@ wire_record!(SnapInfo version 1 compat 1 { name, created });
 /// A pool's snapshots. See the module head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolSnaps {
-    /// Who says what a write preserves.
+    /// What decides which snapshots a write preserves.
     pub mode: SnapMode,
-    /// The last id given out; 0 for none.
+    /// The last id assigned; 0 for none.
     pub last: SnapId,
-    /// Those with names.
+    /// Snapshots with names.
     pub named: BTreeMap<SnapId, SnapInfo>,
     /// First and last of each range of removed ids.
     pub removed: Vec<(SnapId, SnapId)>,
@@ -91,7 +91,7 @@ impl PoolSnaps {
         self.last.0 - gone
     }
 
-    /// The snapshot of that name.
+    /// The snapshot with that name.
     #[must_use]
     pub fn named(&self, name: &Name) -> Option<SnapId> {
         self.named
@@ -100,7 +100,7 @@ impl PoolSnaps {
             .map(|(id, _)| *id)
     }
 
-    /// What every write to a pool with named snapshots preserves.
+    /// The snapshots that every write to a pool with named snapshots preserves.
     #[must_use]
     pub fn context(&self) -> SnapContext {
         let snapshots: Vec<SnapId> = self.named.keys().rev().copied().collect();
@@ -110,8 +110,8 @@ impl PoolSnaps {
         }
     }
 
-    /// A new snapshot; does nothing if it is not the next one, or does not fit. An empty name is of
-    /// a client's own.
+    /// Adds a snapshot; does nothing if the id is not the next one, or the mode does not fit. An
+    /// empty name means one managed by a client.
     pub(super) fn create(&mut self, snap: SnapId, name: &Name, epoch: Epoch) {
         let mode = if name.is_empty() {
             SnapMode::Own {}
@@ -145,7 +145,7 @@ impl PoolSnaps {
         }
     }
 
-    /// A snapshot goes; does nothing if it is not there.
+    /// Removes a snapshot; does nothing if it does not exist.
     pub(super) fn remove(&mut self, snap: SnapId) {
         if !self.is_live(snap) {
             return;
@@ -153,7 +153,7 @@ impl PoolSnaps {
         self.named.remove(&snap);
         let at = self.removed.partition_point(|(first, _)| *first < snap);
         self.removed.insert(at, (snap, snap));
-        // With its neighbours, if they touch.
+        // Merge it with adjacent ranges.
         if self
             .removed
             .get(at + 1)
@@ -166,7 +166,7 @@ impl PoolSnaps {
         }
     }
 
-    /// Which invariant of the module head does not hold.
+    /// Which invariant of the module head is violated, if any.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         let mut end = 0;

@@ -1,4 +1,5 @@
-//! A transaction at work: reads see its own changes; the store has them all at its end, or none.
+//! A transaction in progress: its reads see its own changes; the store gets all of them at its end,
+//! or none.
 
 use crate::msg::meta::{
     META_ANSWER_BYTES_MAX, MetaAnswer, MetaCompare, MetaError, MetaEvent, MetaOp, MetaPair,
@@ -13,7 +14,7 @@ use std::ops::Bound;
 /// Keys by name.
 pub type Pairs = BTreeMap<Name, MetaPair>;
 
-/// Whether a compare holds.
+/// Whether a comparison holds.
 #[must_use]
 pub fn holds(pairs: &Pairs, compare: &MetaCompare) -> bool {
     let pair = pairs.get(&compare.key);
@@ -28,7 +29,7 @@ pub fn holds(pairs: &Pairs, compare: &MetaCompare) -> bool {
     order.is_some_and(|order| compare.relation.holds(order))
 }
 
-/// The keys of a span, from the map.
+/// The pairs of a span of keys.
 pub fn within<'a>(pairs: &'a Pairs, span: &'a MetaSpan) -> impl Iterator<Item = &'a MetaPair> {
     let from = (Bound::Included(span.first().clone()), Bound::Unbounded);
     pairs
@@ -37,13 +38,14 @@ pub fn within<'a>(pairs: &'a Pairs, span: &'a MetaSpan) -> impl Iterator<Item = 
         .take_while(|pair| span.has(&pair.key))
 }
 
-/// Bytes that a pair counts for.
+/// Bytes that a pair counts towards limits.
 #[must_use]
 pub fn bytes_of(pair: &MetaPair) -> u64 {
     (pair.key.as_bytes().len() + pair.value.len()) as u64
 }
 
-/// Cuts what was found to what was asked for and to what an answer takes; whether there is more.
+/// Cuts the pairs found to the requested count and to the size of an answer; returns whether there
+/// are more.
 pub fn page<'a>(
     found: impl Iterator<Item = &'a MetaPair>,
     limit: u32,
@@ -80,13 +82,13 @@ pub struct Draft<'a> {
     walked: usize,
 }
 
-/// Keys that the operations of one transaction may pass, together. More than any store of monitors
-/// has, so that one deletion of everything may always be tried; a hundred of them in one
-/// transaction would hold up every monitor for seconds.
+/// Limit on the keys that the operations of one transaction may visit together. It exceeds the size
+/// of any monitor's store, so that one deletion of everything is always possible; a hundred of them
+/// in one transaction would block every monitor for seconds.
 pub const WALKED_MAX: usize = 1 << 20;
 
 impl<'a> Draft<'a> {
-    /// `revision` is the one it makes if it changes anything.
+    /// `revision` is the revision it creates if it changes anything.
     #[must_use]
     pub const fn new(pairs: &'a Pairs, revision: u64, epoch: Epoch) -> Self {
         Self {
@@ -104,8 +106,8 @@ impl<'a> Draft<'a> {
             .get(key)
             .map_or_else(|| self.pairs.get(key), Option::as_ref)
     }
-    /// The keys of a span as the transaction has them by now, in order; those that it deleted are
-    /// `None`.
+    /// The keys of a span as the transaction currently sees them, in order; `None` for keys that it
+    /// deleted.
     fn matching(&self, span: &MetaSpan) -> Matching<'_> {
         let from = (Bound::Included(span.first().clone()), Bound::Unbounded);
         Matching {
@@ -115,7 +117,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Counts what an operation passed.
+    /// Counts the keys that an operation visited.
     fn walk(&mut self, keys: usize) -> Result<(), MetaError> {
         self.walked += keys;
         if self.walked > WALKED_MAX {
@@ -128,10 +130,10 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Carries out one operation.
+    /// Executes one operation.
     ///
     /// # Errors
-    /// The transaction's: drop the draft.
+    /// The transaction fails with it: drop the draft.
     pub fn run(
         &mut self,
         op: &MetaOp,
@@ -198,7 +200,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// What it changed, by key.
+    /// The changes, by key.
     #[must_use]
     pub fn events(self) -> Vec<MetaEvent> {
         let Self {
@@ -209,7 +211,7 @@ impl<'a> Draft<'a> {
         } = self;
         let event = |(key, pair): (Name, Option<MetaPair>)| match pair {
             Some(pair) => Some(MetaEvent::Put { pair }),
-            // Made and deleted by the same transaction: nothing happened.
+            // Created and deleted by the same transaction: no change.
             None => pairs
                 .contains_key(&key)
                 .then_some(MetaEvent::Delete { key, revision }),
@@ -341,8 +343,8 @@ mod tests {
         );
     }
 
-    // A read of one key of a large span walked the whole span, 128 times in a transaction, in every
-    // monitor.
+    // Reading one key of a large span used to visit the whole span, 128 times in a transaction, in
+    // every monitor.
     #[test]
     fn a_read_passes_no_more_than_it_answers() {
         let pairs = store(1_000);
@@ -360,8 +362,8 @@ mod tests {
         );
     }
 
-    // What was deleted is passed, too: one deletion of everything, and then reads and deletions of
-    // it all.
+    // Deleted keys are visited too: one deletion of everything, followed by reads and deletions of
+    // everything.
     #[test]
     fn what_a_transaction_passes_is_bounded() {
         let pairs = store(10_000);

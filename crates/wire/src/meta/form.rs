@@ -1,4 +1,4 @@
-//! The form of keys and transactions: what can be refused without looking at any key.
+//! Validity of keys and transactions: what can be refused without looking at any key.
 
 use crate::codec::Wire;
 use crate::msg::meta::{
@@ -22,7 +22,7 @@ pub fn namespace_of(key: &Name) -> Option<Name> {
     (end > 0).then(|| Name::copy(&key.as_bytes()[..end]))
 }
 
-/// The one namespace that a span lies in.
+/// The one namespace that contains a span.
 #[must_use]
 pub fn namespace_of_span(span: &MetaSpan) -> Option<Name> {
     match span {
@@ -34,10 +34,10 @@ pub fn namespace_of_span(span: &MetaSpan) -> Option<Name> {
     }
 }
 
-/// The namespace of a key that is to be set.
+/// The namespace of a key to be set.
 ///
 /// # Errors
-/// It is no key.
+/// It is not a valid key.
 pub fn key(key: &Name) -> Result<Name, MetaError> {
     let form = || {
         invalid(format!(
@@ -52,19 +52,19 @@ pub fn key(key: &Name) -> Result<Name, MetaError> {
     Ok(namespace)
 }
 
-/// The namespace of keys that are to be deleted.
+/// The namespace of keys to be deleted.
 ///
 /// # Errors
-/// They are not all of one namespace.
+/// They belong to several namespaces.
 pub fn deletion(span: &MetaSpan) -> Result<Name, MetaError> {
     let form = || invalid("a deletion stays in one namespace: its keys begin with NAMESPACE/");
     namespace_of_span(span).ok_or_else(form)
 }
 
-/// No key is set twice by one transaction.
+/// Checks that no key is set twice by one transaction.
 ///
 /// # Errors
-/// One is.
+/// A key is.
 pub fn sets_once(ops: &[MetaOp]) -> Result<(), MetaError> {
     let mut put: BTreeSet<&Name> = BTreeSet::new();
     for op in ops {
@@ -77,10 +77,11 @@ pub fn sets_once(ops: &[MetaOp]) -> Result<(), MetaError> {
     Ok(())
 }
 
-/// A transaction has bounds, whatever its namespaces allow. Other calls have none.
+/// Checks a transaction's size, independently of its namespaces' settings. Other calls have no
+/// bounds.
 ///
 /// # Errors
-/// It is beyond them.
+/// The transaction exceeds them.
 pub fn bounds(call: &MetaCall) -> Result<(), MetaError> {
     let MetaCall::Transact {
         compares,
@@ -108,7 +109,7 @@ pub fn bounds(call: &MetaCall) -> Result<(), MetaError> {
     Ok(())
 }
 
-/// A lease's time.
+/// Checks the duration of a lease.
 ///
 /// # Errors
 /// It is too short or too long.
@@ -123,25 +124,25 @@ pub fn ttl(ttl_ms: u64) -> Result<(), MetaError> {
     Ok(())
 }
 
-/// Where a namespace's settings are.
+/// The key of a namespace's settings.
 #[must_use]
 pub fn settings_key(namespace: &Name) -> Name {
     let mut key = format!("{META_SETTINGS}/namespace/").into_bytes();
     key.extend_from_slice(namespace.as_bytes());
     Name::copy(&key)
 }
-/// Where a program is.
+/// The key of a program.
 #[must_use]
 pub fn program_key(name: &str) -> Name {
     format!("{META_SETTINGS}/program/{name}").as_str().into()
 }
-/// The program that this key has.
+/// The program stored under this key.
 #[must_use]
 pub fn program_of(key: &Name) -> Option<&str> {
     let prefix = format!("{META_SETTINGS}/program/");
     std::str::from_utf8(key.as_bytes().strip_prefix(prefix.as_bytes())?).ok()
 }
-/// The namespace whose settings this key has.
+/// The namespace whose settings are stored under this key.
 #[must_use]
 pub fn settings_of(key: &Name) -> Option<Name> {
     let prefix = format!("{META_SETTINGS}/namespace/");

@@ -1,4 +1,5 @@
-//! Whether an operation is one at all: what every engine answers, whatever the object.
+//! Checks whether an operation is valid at all, independently of the object: every engine answers
+//! the same.
 
 use super::client::{
     ATTR_BYTES_MAX, ATTR_NAME_MAX, OBJECT_BYTES_MAX, OMAP_KEY_MAX, OMAP_VALUE_MAX, OP_BYTES_MAX,
@@ -15,14 +16,14 @@ use crate::measure::{Measure, TooLong};
 use bytes::Bytes;
 use nacre_types::ObjectId;
 
-/// Most bytes of what a client says beside data. The rest of a frame's section is for what a
-/// request has around it: its numbers, and what a monitor adds that passes it on.
+/// Limit on a client's bytes besides data. The rest of a frame's section is for what surrounds a
+/// request: its numbers, and what a monitor adds when it forwards it.
 pub const CLIENT_BYTES_MAX: usize = META_LEN_MAX - (8 << 10);
 
-/// What an operation that writes is told when it also reads data.
+/// The error for a writing operation that also reads data.
 pub const READ_OF_WRITE: &str = "an operation that writes cannot return data; read it in another";
 
-/// Whether the data is as long as the parts say.
+/// Whether the data has the length that the parts announce.
 ///
 /// # Errors
 /// [`OpFailure::Invalid`].
@@ -40,11 +41,11 @@ fn announced(ops: &[SubOp]) -> u64 {
         .fold(0, |sum, op| sum.saturating_add(op.payload_len()))
 }
 
-/// Whether an operation can be sent at all. An OSD that cannot read one ends the connection, and
-/// one that is longer than a frame never leaves: either is repeated until its caller gives up.
+/// Whether an operation can be sent at all. An OSD that cannot decode one ends the connection, and
+/// one longer than a frame is never sent: in both cases it is retried until its caller gives up.
 ///
 /// # Errors
-/// [`TooLong`] says what is, and what would not be.
+/// [`TooLong`] names the part that is too long.
 pub fn check_sendable(
     object: &ObjectId,
     ops: &Vec<SubOp>,
@@ -60,8 +61,8 @@ pub fn check_sendable(
     measure.fits("the operation's data", PAYLOAD_LEN_MAX)
 }
 
-/// Bytes of an operation's parts beside its data: keys and values of maps, attributes, names. They
-/// are in memory like data, for as long as the operation is.
+/// Bytes of an operation's parts besides data: keys and values of maps, attributes, names. Like
+/// data, they stay in memory as long as the operation does.
 #[must_use]
 pub fn inline_bytes(ops: &[SubOp]) -> u64 {
     let mut measure = Measure::default();
@@ -69,7 +70,7 @@ pub fn inline_bytes(ops: &[SubOp]) -> u64 {
     measure.length()
 }
 
-/// The same of a request about metadata.
+/// The same check for a request about metadata.
 ///
 /// # Errors
 /// [`TooLong`].
@@ -77,7 +78,7 @@ pub fn check_meta_sendable(call: &MetaCall) -> Result<(), TooLong> {
     Measure::of("request", call).fits("the request", CLIENT_BYTES_MAX)
 }
 
-/// Counts, lengths and names within bounds, parts that can stand together.
+/// Checks that counts, lengths and names are within bounds and that the parts may be combined.
 ///
 /// # Errors
 /// [`OpFailure::Invalid`] and [`OpFailure::TooLarge`].
@@ -95,11 +96,11 @@ pub fn check_operation(ops: &[SubOp], payload: &[Bytes]) -> Result<(), OpFailure
     }
     check_payload(ops, payload)?;
     if ops.iter().any(SubOp::is_call) && ops.iter().any(|op| matches!(op, SubOp::Lock { .. })) {
-        // A grant's token is the version that the object gets; a call may be evaluated when others
-        // have come before it.
+        // A grant's token is the version that the object gets, but a call may be evaluated again
+        // after other operations.
         return invalid("a lock is not taken in one operation with a call; take it first");
     }
-    // Of a call nobody knows yet whether it writes.
+    // Whether a call writes is not known yet.
     let writes = ops.iter().any(|op| op.is_write() && !op.is_call());
     for (at, op) in ops.iter().enumerate() {
         let facts = op.facts();
@@ -145,7 +146,7 @@ fn is_too_large(op: &SubOp, facts: &Facts<'_>) -> bool {
             .any(|(key, value)| key.len() > OMAP_KEY_MAX || value.len() > OMAP_VALUE_MAX)
 }
 
-/// Names, descriptions and times of locks, watches and notifies.
+/// Checks names, descriptions and times of locks, watches and notifies.
 fn check_claims(op: &SubOp, facts: &Facts<'_>) -> Result<(), OpFailure> {
     let invalid = |why: String| Err(OpFailure::Invalid { why });
     if facts
@@ -231,8 +232,8 @@ mod tests {
         assert!(!refused(&[watch(1000)]) && refused(&[watch(0)]));
     }
 
-    /// 64 MiB of values in one operation were longer than a frame. Nothing was sent, and the caller
-    /// heard after 30 s that an OSD had not answered.
+    /// 64 MiB of values in one operation were longer than a frame. Nothing was sent, and after 30 s
+    /// the caller was told that an OSD had not answered.
     #[test]
     fn what_is_called_sendable_goes_into_a_frame() {
         let operation = |bytes: usize| {

@@ -14,7 +14,7 @@ use std::fmt;
 
 /// Largest byte range of one sub-operation, and largest sum of one operation's data: 32 MiB.
 pub const OP_BYTES_MAX: u64 = 32 << 20;
-/// Largest object: 256 MiB. Larger things are striped over objects by whoever writes them.
+/// Largest object: 256 MiB. Clients stripe larger data over several objects.
 pub const OBJECT_BYTES_MAX: u64 = 256 << 20;
 /// Longest attribute name of a client, in bytes.
 pub const ATTR_NAME_MAX: usize = 250;
@@ -26,24 +26,25 @@ pub const OMAP_KEY_MAX: usize = 4096;
 pub const OMAP_VALUE_MAX: usize = 1 << 20;
 /// Most sub-operations of one operation.
 pub const SUB_OPS_MAX: usize = 64;
-/// Longest output of a writing operation that is kept for resends, in bytes.
+/// Longest output of a writing operation in bytes: it is kept for resends.
 pub const OUTPUT_BYTES_MAX: usize = 4096;
 /// Longest output of a call that writes nothing, in bytes.
 pub const CALL_OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// Most bytes of values, keys and outputs that the parts of an operation return together, beside
-/// data ([`OP_BYTES_MAX`]).
+/// Limit on the bytes of values, keys and outputs that an operation's parts return together,
+/// besides data ([`OP_BYTES_MAX`]).
 pub const RESULT_BYTES_MAX: usize = 16 << 20;
-/// Longest text for people in a failure, in bytes.
+/// Longest human-readable text in a failure, in bytes.
 pub const WHY_BYTES_MAX: usize = 1024;
 
-/// Names one operation of one client; a resend has the same name (DESIGN §3, Exactly once).
+/// Identifies one operation of one client; a resend has the same identifier (DESIGN §3, Exactly
+/// once).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId {
-    /// Who.
+    /// The client.
     pub client: ClientId,
-    /// Which life.
+    /// The client's instance.
     pub instance: Instance,
-    /// Dense per life, from 1.
+    /// Consecutive within the instance, from 1.
     pub sequence: u64,
 }
 wire_fields!(RequestId {
@@ -52,13 +53,13 @@ wire_fields!(RequestId {
     sequence
 });
 
-/// The snapshots that exist for the object, as the client knows them: a write preserves the state
-/// of each newer than the last write.
+/// The snapshots that exist for the object, as far as the client knows: a write preserves the state
+/// for each one newer than the last write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapContext {
-    /// Newest snapshot.
+    /// The newest snapshot.
     pub sequence: u64,
-    /// All, newest first.
+    /// All snapshots, newest first.
     pub snapshots: Vec<SnapId>,
 }
 wire_fields!(SnapContext {
@@ -66,19 +67,19 @@ wire_fields!(SnapContext {
     snapshots
 });
 
-/// One part of an operation. Lengths refer to the payload where the part carries data.
+/// One part of an operation. Where the part carries data, its lengths refer to the payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SubOp {
-    /// Data of a range, short at the object's end.
+    /// Reads a range; short at the object's end.
     Read {
         /// First byte.
         offset: u64,
         /// Bytes at most.
         length: u64,
     },
-    /// Size, version, times.
+    /// Reads size, version and times.
     Stat {},
-    /// Writes a range from the payload; a gap reads as zeros.
+    /// Writes a range from the payload; a gap before it reads as zeros.
     Write {
         /// First byte.
         offset: u64,
@@ -90,7 +91,7 @@ pub enum SubOp {
         /// Bytes of payload.
         length: u64,
     },
-    /// Writes at the end.
+    /// Appends the payload.
     Append {
         /// Bytes of payload.
         length: u64,
@@ -104,45 +105,45 @@ pub enum SubOp {
     },
     /// Sets the size.
     Truncate {
-        /// Bytes.
+        /// The new size in bytes.
         size: u64,
     },
-    /// Makes the object exist.
+    /// Creates the object.
     Create {
-        /// Fails if it does already.
+        /// Fail if the object exists.
         exclusive: bool,
     },
-    /// Removes the object with attributes and omap.
+    /// Removes the object with its attributes and omap.
     Delete {},
-    /// An attribute's value.
+    /// Reads an attribute's value.
     GetAttr {
-        /// Which.
+        /// The attribute.
         name: Name,
     },
-    /// All attributes.
+    /// Reads all attributes.
     ListAttrs {},
     /// Sets an attribute.
     SetAttr {
-        /// Which.
+        /// The attribute.
         name: Name,
-        /// To what.
+        /// Its new value.
         value: Bytes,
     },
     /// Removes an attribute.
     RemoveAttr {
-        /// Which.
+        /// The attribute.
         name: Name,
     },
-    /// Values of omap keys; absent keys are left out.
+    /// Reads the values of omap keys; absent keys are left out.
     OmapGet {
-        /// Which.
+        /// The keys.
         keys: Vec<Bytes>,
     },
-    /// Keys and values in key order.
+    /// Reads keys and values in key order.
     OmapList {
-        /// Only keys after this one; empty is from the first.
+        /// Only keys after this one; empty starts at the first.
         after: Bytes,
-        /// At most this many.
+        /// Maximum number of entries.
         limit: u32,
     },
     /// Sets omap keys.
@@ -152,22 +153,22 @@ pub enum SubOp {
     },
     /// Removes omap keys.
     OmapRemove {
-        /// Which.
+        /// The keys.
         keys: Vec<Bytes>,
     },
     /// Removes all omap keys.
     OmapClear {},
     /// Guard: the object exists, or does not.
     AssertExists {
-        /// Which of the two.
+        /// Whether it must exist.
         exists: bool,
     },
     /// Guard: the object's version is this one.
     AssertVersion {
-        /// As an earlier reply said.
+        /// The version, from an earlier reply.
         version: Version,
     },
-    /// Guard: the range holds just these bytes of payload.
+    /// Guard: the range holds exactly these bytes of payload.
     CompareData {
         /// First byte.
         offset: u64,
@@ -176,120 +177,122 @@ pub enum SubOp {
     },
     /// Guard: the attribute has this value; an absent one equals the empty value.
     CompareAttr {
-        /// Which.
+        /// The attribute.
         name: Name,
         /// Its value.
         value: Bytes,
     },
-    /// Objects of the placement group in its own order; the operation's object name is ignored.
+    /// Lists objects of the placement group in its own order; the operation's object name is
+    /// ignored.
     ListObjects {
-        /// Where an earlier listing stopped; empty is the beginning.
+        /// Where an earlier listing stopped; empty starts at the beginning.
         after: Bytes,
-        /// At most this many.
+        /// Maximum number of objects.
         limit: u32,
     },
     /// Calls a method of a class on the object (MAL-20). It sees what the parts before it wrote.
     Call {
-        /// Which class.
+        /// The class.
         class: Name,
-        /// Which of its methods.
+        /// The method.
         method: Name,
         /// Bytes of payload: the input.
         length: u64,
     },
-    /// Runs a script that comes with the call. For clients with that capability.
+    /// Runs a script sent with the call. Requires that capability.
     Eval {
         /// Bytes of payload: the script.
         script: u64,
-        /// Which of its registered functions.
+        /// The registered function to run.
         handler: Name,
         /// Bytes of payload after it: the input.
         input: u64,
     },
-    /// CRC32C of a range, short at the object's end.
+    /// Computes the CRC32C of a range, short at the object's end.
     Checksum {
         /// First byte.
         offset: u64,
         /// Bytes.
         length: u64,
     },
-    /// Registers a watch of this client's life; again with the same cookie, it sets the timeout
-    /// anew. Like every update it gives the object a new version, and so does a watch's end:
-    /// whoever compares versions meets watchers.
+    /// Registers a watch of this client instance; with the same cookie again, it changes the
+    /// timeout. Like every update, registering and ending a watch give the object a new version, so
+    /// a client that compares versions notices watchers.
     Watch {
-        /// Which of the client's watches; never used for another.
+        /// Identifies the watch within the client; never reused.
         cookie: u64,
-        /// A client silent for so many milliseconds loses the watch.
+        /// A client silent for this many milliseconds loses the watch.
         timeout_ms: u32,
     },
     /// Ends a watch.
     Unwatch {
-        /// Which of the client's watches.
+        /// Identifies the watch within the client.
         cookie: u64,
     },
-    /// Tells every watcher, and says who has it; stands alone.
+    /// Notifies every watcher and returns which received it; must be the only part.
     Notify {
-        /// Who has not acknowledged after so many milliseconds has missed it, and loses his watch.
+        /// A watcher that does not acknowledge within this many milliseconds loses its watch.
         timeout_ms: u32,
         /// Bytes of payload.
         length: u64,
     },
-    /// Who watches.
+    /// Lists the watchers.
     ListWatchers {},
-    /// Takes a lock for this client's life; again with the same cookie, it renews.
+    /// Takes a lock for this client instance; with the same cookie again, it renews the lock.
     Lock {
-        /// Which.
+        /// The lock.
         name: Name,
-        /// Which of the client's threads or tasks.
+        /// Identifies a thread or task of the client.
         cookie: u64,
-        /// Others may hold it too.
+        /// Whether others may hold it too.
         shared: bool,
-        /// A contender may take over from a holder silent for so many milliseconds; 0 is never.
+        /// A contender may take over from a holder silent for this many milliseconds; 0 means
+        /// never.
         lease_ms: u32,
-        /// For people.
+        /// Human-readable description.
         description: String,
     },
-    /// Gives a lock back.
+    /// Releases a lock.
     Unlock {
-        /// Which.
+        /// The lock.
         name: Name,
-        /// As it was taken.
+        /// The cookie it was taken with.
         cookie: u64,
     },
-    /// Takes a lock away from its holder, whoever that is. Fence him first, or his guarded
-    /// operations fail and his other ones do not.
+    /// Takes a lock away from its holder. Fence the holder first: otherwise only its guarded
+    /// operations fail, and its other operations still succeed.
     BreakLock {
-        /// Which.
+        /// The lock.
         name: Name,
-        /// Whose.
+        /// The holder.
         owner: LockOwner,
     },
-    /// Guard: this client's life holds the lock.
+    /// Guard: this client instance holds the lock.
     AssertLock {
-        /// Which.
+        /// The lock.
         name: Name,
-        /// As it was taken.
+        /// The cookie it was taken with.
         cookie: u64,
-        /// Holding it with others is enough.
+        /// Whether a shared lock is enough.
         shared_ok: bool,
     },
-    /// All locks and their holders.
+    /// Lists all locks and their holders.
     ListLocks {},
-    /// The object's clones, and the snapshots that each preserves.
+    /// Lists the object's clones and the snapshots that each preserves.
     ListSnaps {},
-    /// Makes the object what it was at a snapshot; gone, if it was not there. Stands alone, but for
-    /// guards.
+    /// Restores the object's state at a snapshot; deletes it if it did not exist then. Must be the
+    /// only part besides guards.
     Rollback {
-        /// Which.
+        /// The snapshot.
         snap: SnapId,
     },
-    /// Makes data, attributes and omap those of another object of the pool, all of one version.
-    /// Watches, locks and clones stay. Stands alone, but for guards.
+    /// Replaces data, attributes and omap with those of another object of the pool, all of one
+    /// version. Watches, locks and clones stay. Must be the only part besides guards.
     CopyFrom {
-        /// The source; with a snapshot, what it was then.
+        /// The source object, or its state at a snapshot.
         source: ObjectId,
     },
-    /// All of the object, of one version, for a copy; stands alone.
+    /// Reads the whole object at one version, to copy it; must be the only part.
     ReadWhole {},
 }
 wire_enum!(SubOp {
@@ -336,25 +339,25 @@ wire_enum!(SubOp {
 
 /// Bits of [`OpRequest::flags`].
 pub mod op_flag {
-    /// Say when it is applied in memory on the whole acting set, before it is durable (CEPH-46,
-    /// [`OpApplied`]).
+    /// Also answer when the update is applied in memory on the whole acting set, before it is
+    /// durable (CEPH-46, [`OpApplied`]).
     pub const ACK: u32 = 1;
-    /// The reader accepts what is applied but not yet durable.
+    /// The reader accepts updates that are applied but not yet durable.
     pub const UNCOMMITTED: u32 = 2;
-    /// Write although the pool is full: the operation frees space.
+    /// Write even if the pool is full: the operation frees space.
     pub const FULL_OK: u32 = 4;
 }
 
-/// One operation. By default it has no name and no parts, and asks for nothing special.
+/// One operation. The default has no identifier and no parts, and sets no flags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpRequest {
-    /// Its name.
+    /// Its identifier.
     pub request: RequestId,
-    /// The client has the answers of all its operations below this sequence number.
+    /// The client has received the answers to all its operations below this sequence number.
     pub answered_below: u64,
-    /// Where the client believes the object is.
+    /// The PG that the client believes the object is in.
     pub pg: PgId,
-    /// Which object.
+    /// The object.
     pub object: ObjectId,
     /// Parts, in order.
     pub ops: Vec<SubOp>,
@@ -364,37 +367,36 @@ pub struct OpRequest {
     pub fence: Epoch,
     /// Snapshots to preserve.
     pub snaps: SnapContext,
-    /// For following one operation through the daemons' logs; 0 is none.
+    /// Trace id, to follow one operation through the daemons' logs; 0 is none.
     pub trace: u64,
-    /// Whose share of the service it takes.
+    /// The tenant whose share of the service it uses.
     pub tenant: u32,
-    /// Not worth executing after so many milliseconds in the OSD's hands; 0 is no limit.
+    /// Not worth executing after this many milliseconds at the OSD; 0 is no limit.
     pub deadline_ms: u32,
-    /// How often it was sent before. A failure that answers an earlier attempt means nothing: a
-    /// later one may succeed.
+    /// How often it was sent before. A failure that answers an earlier attempt is ignored: a later
+    /// attempt may succeed.
     pub attempt: u32,
-    /// The client's wall clock, in milliseconds since 1970: when the object was changed, for
-    /// people, and what methods take for now.
+    /// The client's wall clock in milliseconds since 1970: recorded as the object's modification
+    /// time, and the current time for methods.
     pub unix_ms: u64,
-    /// Not sent before this.
+    /// The operation was not sent before this moment.
     pub dated: Dated,
 }
 wire_record!(OpRequest version 2 compat 1 {
     request, answered_below, pg, object, ops, flags, fence, snaps, trace, tenant, deadline_ms, attempt, unix_ms,
 } since 2 { dated });
 
-/// A moment by the clock of an OSD's process: at or before the moment that is meant, never after
-/// it.
+/// A moment on the clock of an OSD process: at or before the moment that is meant, never after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dated {
-    /// The random number of the process whose clock it is; 0: nothing is said.
+    /// The random number of the process whose clock it is; 0: no moment is given.
     pub process: u64,
-    /// What that clock showed, in nanoseconds.
+    /// The clock's reading in nanoseconds.
     pub reading: u64,
 }
 wire_fields!(Dated { process, reading });
 
-/// Why an operation had no effect. Except for `WrongTarget`, every replica would say the same.
+/// Why an operation had no effect. Except for `WrongTarget`, every replica would return the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpFailure {
     /// The object, or the attribute a part names, does not exist.
@@ -406,11 +408,10 @@ pub enum OpFailure {
         /// Index in [`OpRequest::ops`].
         index: u32,
     },
-    /// This OSD does not serve the group in its epoch: get the map the frame's epoch says, and
-    /// resend.
+    /// This OSD does not serve the PG in its epoch: get the map of the frame's epoch, and resend.
     WrongTarget {},
     /// The sequence number is below the lowest unanswered one and unknown, or the client may have
-    /// been forgotten since it first asked: executing it might be the second time.
+    /// been forgotten since it first asked: executing the operation might repeat it.
     Superseded {},
     /// The client's instance is fenced.
     Fenced {},
@@ -420,54 +421,54 @@ pub enum OpFailure {
     TooLarge {},
     /// Not an operation this OSD can do; says what is wrong.
     Invalid {
-        /// For people.
+        /// Human-readable reason.
         why: String,
     },
-    /// Stored data failed its checksum, and no good copy is known. Of an update that was sent
-    /// before, it does not say that it was not executed.
+    /// Stored data failed its checksum, and no good replica is known. For a resent update, this
+    /// does not mean that it was not executed.
     Corrupt {
         /// First bad byte.
         offset: u64,
     },
     /// The operation's deadline passed before it was executed.
     Expired {},
-    /// The group has forgotten clients, and this may be one of them: send it again, and say when it
-    /// was first sent, by the clock that shows this.
+    /// The PG has forgotten some clients, and this may be one of them: resend the operation with
+    /// the time at which it was first sent, by the clock shown here.
     Undated {
-        /// What the OSD's clock shows.
+        /// The reading of the OSD's clock.
         now: Dated,
     },
     /// The client's capabilities do not allow it.
     Denied {
-        /// For people: who may not do what.
+        /// Human-readable: which client may not do what.
         why: String,
     },
     /// No such class is active, or it has no such method.
     NoSuchMethod {
-        /// For people.
+        /// Human-readable reason.
         why: String,
     },
-    /// A method failed, and nothing of the operation happened.
+    /// A method failed; the operation had no effect.
     Method {
         /// Index of the call in [`OpRequest::ops`].
         index: u32,
         /// The activation that ran; 0 for a script that came with the call.
         activation: u64,
-        /// What it returned or raised, as a positive error number.
+        /// The error that it returned or raised, as a positive error number.
         errno: u32,
-        /// For people: script, line and message; empty if the method chose the number itself.
+        /// Human-readable: script, line and message; empty if the method chose the number itself.
         why: String,
     },
-    /// The object has as many watches, locks, holders or waiting notifies as it may have.
+    /// The object has reached its limit of watches, locks, holders or waiting notifies.
     TooMany {
-        /// For people: of what, and how many.
+        /// Human-readable: of what, and the limit.
         what: String,
     },
-    /// Somebody else holds the lock.
+    /// Another client holds the lock.
     LockHeld {
-        /// Who; the first of several.
+        /// The holder; the first of several.
         owner: LockOwner,
-        /// What he says he does.
+        /// The holder's description of its purpose.
         description: String,
     },
 }
@@ -520,106 +521,107 @@ impl fmt::Display for OpFailure {
     }
 }
 
-/// What a part of an operation returns. Lengths refer to the reply's payload.
+/// The result of one part of an operation. Lengths refer to the reply's payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SubReply {
-    /// Nothing but success.
+    /// Success, without a result.
     Done {},
     /// Bytes of payload.
     Data {
-        /// How many.
+        /// Number of bytes.
         length: u64,
     },
-    /// Size and version.
+    /// Size, version and time.
     Stat {
         /// Bytes.
         size: u64,
         /// Version of the last update.
         version: Version,
-        /// When that was by its client's clock, in milliseconds since 1970.
+        /// Time of the last update by its client's clock, in milliseconds since 1970.
         modified_ms: u64,
     },
     /// A value.
     Value {
-        /// The attribute's.
+        /// The attribute's value.
         value: Bytes,
     },
     /// Keys and values.
     Entries {
         /// In key order.
         entries: Vec<(Bytes, Bytes)>,
-        /// Whether there are more after them.
+        /// Whether more entries follow.
         more: bool,
     },
     /// Objects.
     Objects {
-        /// In the group's order.
+        /// In the PG's order.
         objects: Vec<ObjectId>,
-        /// Where to go on; none at the group's end.
+        /// Where to continue; `None` at the PG's end.
         next: Option<Bytes>,
     },
-    /// What a method returned.
+    /// The result of a method.
     Called {
         /// The activation that ran (MAL-06); 0 for a script that came with the call.
         activation: u64,
-        /// Zero or positive, as the method chose.
+        /// Zero or positive, chosen by the method.
         status: u32,
         /// Its output.
         output: Bytes,
     },
-    /// CRC32C.
+    /// A checksum.
     Checksum {
-        /// It.
+        /// The CRC32C.
         crc: u32,
-        /// Of so many bytes.
+        /// Number of bytes it covers.
         length: u64,
     },
-    /// Who has a notify. The watchers' replies are the operation's payload, in order.
+    /// Which watchers received a notify. The watchers' replies are the operation's payload, in
+    /// order.
     Notified {
-        /// Who acknowledged.
+        /// Watchers that acknowledged.
         acked: Vec<NotifyAcked>,
-        /// Who did not in time; these watches are gone.
+        /// Watchers that did not acknowledge in time; their watches are gone.
         missed: Vec<WatcherId>,
-        /// A resend was answered from memory, which does not keep the watchers' replies: their
-        /// lengths are 0.
+        /// A resend was answered from the recorded result, which does not include the watchers'
+        /// replies: their lengths are 0.
         from_memory: bool,
     },
-    /// Who watches.
+    /// The watchers of the object.
     Watchers {
         /// In order.
         watchers: Vec<Watcher>,
     },
-    /// The lock is this client's.
+    /// This client holds the lock.
     Locked {
         /// Fencing token: the object's version at the grant.
         token: Version,
-        /// The holder's requests must carry at least this epoch: it has the fences of those from
-        /// whom the lock was taken.
+        /// The holder's requests must carry at least this epoch: it contains the fences of the
+        /// clients that lost the lock.
         fence: Epoch,
     },
     /// All locks.
     Locks {
-        /// In order of their names.
+        /// Ordered by name.
         locks: Vec<LockEntry>,
     },
     /// What snapshots preserve of the object.
     Snaps {
-        /// The newest snapshot that a write to the object knew; what is newer is the object as it
-        /// is.
+        /// The newest snapshot known to the latest write; any newer snapshot is equal to the
+        /// current object.
         sequence: u64,
-        /// Whether the object is there now.
+        /// Whether the object currently exists.
         exists: bool,
         /// Oldest first.
         clones: Vec<CloneInfo>,
     },
-    /// All of the object. Its data is the operation's payload.
+    /// The whole object. Its data is the operation's payload.
     Whole {
-        /// All but the data.
+        /// Everything except the data.
         object: Whole,
     },
 }
 impl SubReply {
-    /// Bytes of values, keys, names and outputs in it; data is not in it but in the payload.
+    /// Bytes of values, keys, names and outputs; data is counted in the payload instead.
     #[must_use]
     pub fn carried_bytes(&self) -> usize {
         match self {
@@ -644,7 +646,7 @@ impl SubReply {
                     .map(|(key, value)| key.len() + value.len());
                 attrs.sum::<usize>() + entries.sum::<usize>() + object.header.len()
             }
-            // A few numbers, or bounded by what one object may have of it.
+            // A few numbers, or bounded by the limits of one object.
             Self::Done {}
             | Self::Data { .. }
             | Self::Stat { .. }
@@ -677,42 +679,42 @@ wire_enum!(SubReply {
 /// The answer to an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpReply {
-    /// To which.
+    /// The operation it answers.
     pub request: RequestId,
-    /// Why it had no effect, if so.
+    /// Why the operation had no effect, if it failed.
     pub failure: Option<OpFailure>,
     /// The object's version after the operation.
     pub version: Version,
-    /// One for each part, if it succeeded.
+    /// One result for each part, if it succeeded.
     pub results: Vec<SubReply>,
-    /// From the request.
+    /// Copied from the request.
     pub attempt: u32,
 }
 wire_record!(OpReply version 1 compat 1 { request, failure, version, results, attempt });
 
-/// Told to a client that set [`op_flag::ACK`]: its update is applied in memory on the whole acting
-/// set (CEPH-46). It may still be lost if all of them lose power; the answer proper follows when it
-/// is durable, and until then the client keeps the operation and sends it again if need be.
+/// Sent to a client that set [`op_flag::ACK`]: its update is applied in memory on the whole acting
+/// set (CEPH-46). It may still be lost if all of them lose power. The final answer follows when the
+/// update is durable; until then the client keeps the operation and resends it if necessary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpApplied {
-    /// Which operation.
+    /// The operation.
     pub request: RequestId,
     /// The object's version after it.
     pub version: Version,
-    /// From the request.
+    /// Copied from the request.
     pub attempt: u32,
 }
 wire_record!(OpApplied version 1 compat 1 { request, version, attempt });
 
-/// Told to a client whose operation waits for long: why, and since when. The operation goes on
-/// waiting.
+/// Sent to a client whose operation has waited for long: the reason and the time. The operation
+/// continues to wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpBlocked {
-    /// Which operation.
+    /// The operation.
     pub request: RequestId,
-    /// What for, for people.
+    /// Human-readable reason.
     pub reason: String,
-    /// How long it has been in the OSD's hands, in milliseconds.
+    /// How long the OSD has had it, in milliseconds.
     pub since_ms: u64,
 }
 wire_record!(OpBlocked version 1 compat 1 { request, reason, since_ms });

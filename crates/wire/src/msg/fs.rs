@@ -27,71 +27,72 @@
 //!  another client looks into dir
 //!  client ◀─FsCaps [dir Nothing 8]── server; ──FsRequest 15, Comply 8──▶     behind all that it foretold there
 //! ```
-//! A request is named by its client's life and a number that grows. What is not safe is sent again,
-//! in order, to the next holder of the rank; one that was journaled is answered as it was then.
+//! A request is identified by its client's instance and an increasing number. Requests that are not
+//! safe are sent again, in order, to the next holder of the rank; a journaled one gets the same
+//! answer as before.
 
 use crate::fs::{FileKind, FsLock, FsLockWait, FsQuota, Head, Inode, Stamp};
 use crate::{wire_enum, wire_fields, wire_record};
 use bytes::Bytes;
 use nacre_types::{ClientId, Ino, Instance, Name, Rank};
 
-/// Requests of a client to a rank that it has from the lowest one without a safe answer on, at
-/// most: others are dropped.
+/// Limit on the numbers of a client's requests to a rank, counted from the lowest one without a
+/// safe answer: requests beyond it are dropped.
 pub const FS_WINDOW: u64 = 4096;
 
-/// How long a client may show what it keeps under shares, in milliseconds, counted from when it
-/// sent the last ping that was answered, or its greeting.
+/// How long a client may use what it caches under shares, in milliseconds, counted from when it
+/// sent its last answered ping, or its greeting.
 pub const FS_LEASE_MS: u64 = 5_000;
 
-/// A time of [`FsCall::Wrote`] that changes none: the file has only become larger, or its time was
-/// set since.
+/// A time in [`FsCall::Wrote`] that leaves the file's times unchanged: the file only became larger,
+/// or its time was set since.
 pub const FS_LARGER_ONLY: Stamp = Stamp(i64::MIN);
 
-/// A page of a listing has about so many bytes at most, whatever was asked for.
+/// Approximate limit of a listing's page in bytes, whatever limit was requested.
 pub const FS_LIST_MAX: u32 = 1 << 20;
 
-/// A client's first word to the holder of a rank, and again over each new connection.
+/// A client's first message to the holder of a rank; sent again over each new connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsSession {
-    /// Whose.
+    /// The file system.
     pub file_system: Name,
-    /// The rank that it takes the server for.
+    /// The rank that the client believes the server holds.
     pub rank: u16,
-    /// The session's life: a new one after [`FsEvicted`].
+    /// The session's instance: a new one after [`FsEvicted`].
     pub instance: Instance,
-    /// This life has been welcomed by this server or one before it.
+    /// Whether this server or an earlier one has welcomed this instance.
     pub known: bool,
-    /// Which greeting this is: the client waits for the answer to the last one it sent.
+    /// Number of this greeting: the client waits for the answer to the last one it sent.
     pub greeting: u64,
-    /// What people are to know it by.
+    /// Human-readable description of the client.
     pub about: Name,
-    /// It makes names itself in directories that are delegated to it.
+    /// Whether the client creates names itself in directories delegated to it.
     pub delegable: bool,
-    /// What it has open.
+    /// Files it has open.
     pub opens: Vec<FsOpens>,
-    /// What it has locked.
+    /// Locks it holds.
     pub locks: Vec<FsLock>,
-    /// Which locks it was told to wait for.
+    /// Lock requests that wait.
     pub waits: Vec<FsLockWait>,
 }
 wire_record!(FsSession version 1 compat 1 {
     file_system, rank, instance, known, greeting, about, delegable, opens, locks, waits
 });
 
-/// A file that is open.
+/// An open file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsOpens {
-    /// Which.
+    /// The file.
     pub ino: Ino,
-    /// How often, for reading only.
+    /// How many times it is open for reading only.
     pub reads: u32,
-    /// How often, for writing, too.
+    /// How many times it is open for writing.
     pub writes: u32,
-    /// What the client may do with its data: what it was granted and has not given back.
+    /// The client's capability for its data: granted and not given back.
     pub cap: FsCap,
-    /// It has been answered [`FsCall::Alone`], and has not ended that.
+    /// The client was granted [`FsCall::Alone`] and has not ended it.
     pub alone: bool,
-    /// Where it was seen last.
+    /// Where the file was seen last.
     pub place: Option<FsPlace>,
 }
 wire_fields!(FsOpens {
@@ -103,43 +104,43 @@ wire_fields!(FsOpens {
     place
 });
 
-/// What a client may do with the data of a file that it has open; each may do what those before it
-/// may (CEPH-03, -08).
+/// A client's capability for the data of a file that it has open; each includes the ones before it
+/// (CEPH-03, -08).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FsCap {
-    /// Nothing, for a moment: another client cuts the file off.
+    /// No access for a moment: another client truncates the file.
     Nothing {},
-    /// As [`Self::Sync`], and the server is told before a write makes the file larger: it is below
-    /// a quota.
+    /// Like [`Self::Sync`], but the client asks the server before a write that makes the file
+    /// larger, because a quota applies.
     Asks {},
-    /// It reads and writes objects, and keeps nothing: others write, too.
+    /// Reads and writes objects directly, without caching: others write too.
     Sync {},
-    /// It keeps what it has read: no client has the file open for writing.
+    /// May cache what it has read: no client has the file open for writing.
     Cache {},
-    /// As [`Self::Buffer`], and the file becomes no larger than that, or than the server knows: it
-    /// is below a quota. [`FsCall::Grow`] asks for more.
+    /// Like [`Self::Buffer`], but because a quota applies, the file may not grow beyond `room` or
+    /// the size known to the server. [`FsCall::Grow`] asks for more.
     Bounded {
-        /// In bytes.
+        /// Limit of the file's size in bytes.
         room: u64,
     },
-    /// It writes later, and it alone knows how large the file is and when it was written: no other
-    /// client has it open.
+    /// May delay writes; it alone knows the file's size and when it was written, because no other
+    /// client has the file open.
     Buffer {},
 }
 wire_enum!(FsCap { 1 => Nothing {}, 2 => Sync {}, 3 => Cache {}, 4 => Buffer {}, 5 => Asks {}, 6 => Bounded { room } });
 
 impl FsCap {
-    /// Whether who has it writes later, and alone knows how large the file is.
+    /// Whether its holder may delay writes and alone knows the file's size.
     #[must_use]
     pub const fn buffers(self) -> bool {
         matches!(self, Self::Buffer {} | Self::Bounded { .. })
     }
-    /// Whether who has it reads and writes at once, as others do.
+    /// Whether its holder reads and writes at once, as other clients do.
     #[must_use]
     pub const fn is_shared(self) -> bool {
         matches!(self, Self::Sync {} | Self::Asks {})
     }
-    /// How large it lets a client make the file before the server knows.
+    /// How large the client may make the file before it must tell the server.
     #[must_use]
     pub const fn room(self) -> u64 {
         match self {
@@ -150,12 +151,12 @@ impl FsCap {
     }
 }
 
-/// What a client may do with a file from now on.
+/// A capability granted from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsGrant {
-    /// Which.
+    /// The file.
     pub ino: Ino,
-    /// It.
+    /// The capability.
     pub cap: FsCap,
 }
 wire_fields!(FsGrant { ino, cap });
@@ -163,18 +164,18 @@ wire_fields!(FsGrant { ino, cap });
 /// One part of [`FsCaps`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsCapNews {
-    /// Which file.
+    /// The file.
     pub ino: Ino,
-    /// The most that the client may do with it.
+    /// The client's capability from now on.
     pub cap: FsCap,
-    /// It is to do no more, to have nothing buffered that it may not, and to say so with
-    /// [`FsCall::Comply`]. If it may do what it could before: only how large the file is now.
-    /// 0: it may do more, and says nothing.
+    /// When not 0, the client must stop what the capability does not allow, write out what it may
+    /// no longer buffer, and confirm with [`FsCall::Comply`]. If its capability is unchanged, only
+    /// the file's current size is asked for. 0: the capability grew, and no confirmation is needed.
     pub number: u64,
 }
 wire_fields!(FsCapNews { ino, cap, number });
 
-/// Capabilities that the server takes back, or grants.
+/// Capabilities that the server revokes or grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsCaps {
     /// In order.
@@ -182,43 +183,43 @@ pub struct FsCaps {
 }
 wire_record!(FsCaps version 1 compat 1 { items });
 
-/// The session is known to every later holder of the rank: the client may send requests.
+/// Every later holder of the rank will know the session: the client may send requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsWelcome {
-    /// It is to send first what it has not been told as safe, then [`FsCaughtUp`]: nothing new is
-    /// done before, for a while.
+    /// The client first resends what is not known to be safe, then sends [`FsCaughtUp`]: until
+    /// then, and for a limited time, nothing new is executed.
     pub again: bool,
-    /// Of [`FsSession`]: what the client kept before that is to be forgotten.
+    /// From [`FsSession`]: what the client cached before that greeting must be dropped.
     pub greeting: u64,
 }
 wire_record!(FsWelcome version 1 compat 1 { again, greeting });
 
-/// There is no session: who is asked has not this rank, or has it no more, or not yet.
+/// No session: the server does not hold this rank, no longer holds it, or does not hold it yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsAway {
-    /// For people.
+    /// Human-readable reason.
     pub why: String,
 }
 wire_record!(FsAway version 1 compat 1 { why });
 
-/// The client did not come in time, and others went on without it: what it had not been told as
-/// safe is lost, or may have happened. It begins a new life.
+/// The client did not return in time, and others continued without it: its requests that were not
+/// reported safe are lost or may have been executed. It starts a new instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsEvicted {
-    /// The life that has ended.
+    /// The instance that ended.
     pub instance: Instance,
 }
 wire_record!(FsEvicted version 1 compat 1 { instance });
 
-/// The client has sent again all that was not safe.
+/// The client has resent everything that was not safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsCaughtUp {
-    /// The number of its next request.
+    /// Number of its next request.
     pub next: u64,
 }
 wire_record!(FsCaughtUp version 1 compat 1 { next });
 
-/// The client goes for good: all its requests are safe, and nothing is open.
+/// The client leaves for good: all its requests are safe, and it has nothing open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsLeave {
     /// The number that its next request would have had.
@@ -229,326 +230,325 @@ wire_record!(FsLeave version 1 compat 1 { next });
 /// A request to the server of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsRequest {
-    /// Grows with each request of this client, to whichever rank: to this one there may be gaps.
+    /// Increases with each request of this client to any rank, so one rank may see gaps.
     pub number: u64,
-    /// All requests below have safe answers.
+    /// All requests below this number have safe answers.
     pub safe_below: u64,
-    /// An earlier holder of the rank has answered it early: it is done before what was not
-    /// answered, in the order in which those arrive.
+    /// An earlier holder of the rank has answered it early: it is executed before requests that
+    /// were not answered, in order of arrival.
     pub again: Option<FsAgain>,
-    /// Its client has answered it itself, in a directory that was delegated to it: it happened
-    /// then, and what it made has a number of [`FsAnswer::Numbers`]. Requests of that client
-    /// that come later are done later.
+    /// The client has already answered its caller, in a directory delegated to it: the change
+    /// happened then, and what it created has a number from [`FsAnswer::Numbers`]. That client's
+    /// later requests are executed later.
     pub foretold: Option<FsAgain>,
-    /// Where the file was that the call names by number, if the client knows: for a server that
+    /// Where the file that the call names by number was, if the client knows: for a server that
     /// does not know the file.
     pub place: Option<FsPlace>,
-    /// What is asked.
+    /// The call.
     pub call: FsCall,
 }
 wire_record!(FsRequest version 1 compat 1 { number, safe_below, again, foretold, place, call });
 
-/// Where a file is, as a client has seen it last.
+/// Where a client last saw a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsPlace {
-    /// In which directory.
+    /// The directory.
     pub dir: Ino,
-    /// Under which name.
+    /// The name in that directory.
     pub name: Name,
 }
 wire_record!(FsPlace version 1 compat 1 { dir, name });
 
-/// What an earlier holder of the rank answered early: its caller has seen it, so it stays.
+/// An early answer of an earlier holder of the rank: the caller has seen it, so it must be kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FsAgain {
     /// [`FsReply::stamp`] of that answer.
     pub stamp: Stamp,
-    /// The number of what it made; [`Ino::TOP`]: nothing.
+    /// The number of what it created; [`Ino::TOP`] if nothing.
     pub made: Ino,
 }
 wire_record!(FsAgain version 1 compat 1 { stamp, made });
 
-/// Attributes to be changed; those without a value stay.
+/// Attributes to change; those that are `None` stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FsChanges {
     /// The low twelve bits of `st_mode`.
     pub mode: Option<u16>,
-    /// Owner.
+    /// Owner's user id.
     pub uid: Option<u32>,
-    /// Group.
+    /// Owner's group id.
     pub gid: Option<u32>,
-    /// Bytes.
+    /// Size in bytes.
     pub size: Option<u64>,
-    /// Last read; `Some(None)`: now, by the server's clock.
+    /// Last read; `Some(None)`: the server's current time.
     pub atime: Option<Option<Stamp>>,
-    /// Last change of data; the same.
+    /// Last change of data; likewise.
     pub mtime: Option<Option<Stamp>>,
-    /// It happened then, its caller has been told: the client, which had the file alone, has
-    /// answered it itself. Else it happens when the server does it.
+    /// The change happened at this time: the client had the file alone and has already answered its
+    /// caller. `None`: it happens when the server executes it.
     pub foretold: Option<Stamp>,
 }
 wire_record!(FsChanges version 1 compat 1 { mode, uid, gid, size, atime, mtime, foretold });
 
 impl FsChanges {
-    /// Whether it changes what a client with [`FsCap::Buffer`] may know better.
+    /// Whether it changes something that a client with [`FsCap::Buffer`] may know better.
     #[must_use]
     pub const fn is_of_data(&self) -> bool {
         self.size.is_some() || self.mtime.is_some()
     }
 }
 
-/// Bits of a rename.
+/// Flags of a rename.
 pub mod rename_flag {
-    /// Fail if the new name is taken.
+    /// Fail if the new name exists.
     pub const NO_REPLACE: u8 = 1;
-    /// Each name gets what the other one has.
+    /// Exchange what the two names refer to.
     pub const EXCHANGE: u8 = 2;
 }
 
-/// What a client may ask. Directories are named by number, entries by directory and name.
+/// A client's request. Directories are named by number, entries by directory and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FsCall {
-    /// What a name stands for. A file that another client is writing may be larger: [`Self::Stat`]
-    /// asks.
+    /// Looks up a name. A file that another client is writing may be larger than the answer says:
+    /// [`Self::Stat`] asks the writer.
     Lookup {
-        /// In which directory.
+        /// The directory.
         dir: Ino,
-        /// It.
+        /// The name.
         name: Name,
     },
-    /// Attributes.
+    /// Reads attributes.
     Stat {
-        /// Whose.
+        /// The inode.
         ino: Ino,
     },
-    /// Entries with their inodes, in the order of their names' hashes (CEPH-12).
+    /// Lists entries with their inodes, in the order of their names' hashes (CEPH-12).
     List {
-        /// Of which directory.
+        /// The directory.
         dir: Ino,
-        /// Names with larger hashes than this; 0: from the first.
+        /// Only names with hashes larger than this; 0 starts at the first.
         after: u64,
-        /// About so many bytes at most, and one entry at least.
+        /// Approximate limit in bytes; at least one entry is returned.
         bytes_max: u32,
     },
-    /// A new file, directory, link or device.
+    /// Creates a file, directory, link or device.
     Make {
-        /// In which directory.
+        /// The directory.
         dir: Ino,
-        /// Its name. Empty: a file that no name leads to, and that is opened. It goes with its
-        /// last close, unless [`Self::Link`] gives it a name before.
+        /// Its name. Empty: creates and opens a file without a name, which is removed at its last
+        /// close unless [`Self::Link`] gives it a name before.
         name: Name,
-        /// What it is to be.
+        /// What to create.
         kind: FileKind,
-        /// Permissions, as the caller wants them.
+        /// Permissions that the caller asks for.
         mode: u16,
-        /// Those that are taken off, unless the directory has a default list of rights.
+        /// Permissions removed from those, unless the directory has a default access control list.
         umask: u16,
-        /// Owner.
+        /// Owner's user id.
         uid: u32,
-        /// Group, unless the directory gives its own.
+        /// Group id, unless the directory passes on its own.
         gid: u32,
-        /// Of a symbolic link: where it leads.
+        /// Target of a symbolic link.
         target: Bytes,
-        /// Of a device: its number.
+        /// Number of a device.
         device: u64,
-        /// Fail if the name is taken; else a file of that name is the answer.
+        /// Fail if the name exists; otherwise an existing file is returned.
         exclusive: bool,
-        /// Of a file: it is also opened.
+        /// Also open the file.
         open: bool,
-        /// For writing.
+        /// Open it for writing.
         write: bool,
     },
-    /// Another name for a file.
+    /// Gives a file another name.
     Link {
-        /// Which file.
+        /// The file.
         ino: Ino,
-        /// In which directory.
+        /// The directory.
         dir: Ino,
         /// The new name.
         name: Name,
     },
-    /// Takes a name away.
+    /// Removes a name.
     Unlink {
-        /// In which directory.
+        /// The directory.
         dir: Ino,
-        /// It.
+        /// The name.
         name: Name,
-        /// It must be an empty directory; else it must be none.
+        /// Whether it must be an empty directory; otherwise it must not be a directory.
         directory: bool,
     },
-    /// Gives something another name.
+    /// Renames an entry.
     Rename {
-        /// In which directory it is.
+        /// Its current directory.
         dir: Ino,
-        /// Under which name.
+        /// Its current name.
         name: Name,
-        /// In which directory it is to be.
+        /// Its new directory.
         to_dir: Ino,
-        /// Under which name.
+        /// Its new name.
         to_name: Name,
         /// Bits of [`rename_flag`].
         flags: u8,
     },
     /// Changes attributes.
     Set {
-        /// Whose.
+        /// The inode.
         ino: Ino,
-        /// Which.
+        /// The changes.
         changes: FsChanges,
     },
     /// Sets an extended attribute.
     SetXattr {
-        /// Whose.
+        /// The inode.
         ino: Ino,
         /// Its name.
         name: Name,
         /// Its value.
         value: Bytes,
-        /// Fail if it is there (`Some(true)`), or if it is not (`Some(false)`).
+        /// Fail if it exists (`Some(true)`), or if it does not (`Some(false)`).
         fresh: Option<bool>,
-        /// If it is the list of rights: the set-group-id bit goes, since its caller is not of the
+        /// For an access control list: clear the set-group-id bit, since the caller is not in the
         /// file's group.
         drop_sgid: bool,
     },
     /// Removes an extended attribute.
     RemoveXattr {
-        /// Whose.
+        /// The inode.
         ino: Ino,
         /// Its name.
         name: Name,
     },
-    /// Keeps a file's data until it is closed as often, names or not.
+    /// Opens a file: its data is kept until it is closed as often, even without names.
     Open {
-        /// Which.
+        /// The file.
         ino: Ino,
-        /// For writing, too.
+        /// Whether for writing.
         write: bool,
     },
-    /// The opposite.
+    /// Closes a file.
     Close {
-        /// Which.
+        /// The file.
         ino: Ino,
-        /// It was opened for writing.
+        /// Whether it was opened for writing.
         write: bool,
-        /// The size that its writer has made it; larger than what the server knows, or nothing
-        /// changes (CEPH-07).
+        /// The size reached by its writer; ignored unless larger than the size known to the server
+        /// (CEPH-07).
         size: u64,
-        /// When that was; 0: it did not write.
+        /// Time of the last write; 0: nothing was written.
         mtime: Stamp,
     },
-    /// How full it is.
+    /// Reads the file system's usage.
     StatFs {},
-    /// A file that is open was written: it is at least so large now (CEPH-07).
+    /// An open file was written: it is now at least this large (CEPH-07).
     Wrote {
-        /// Which.
+        /// The file.
         ino: Ino,
-        /// In bytes; smaller than what the server knows changes nothing.
+        /// Size in bytes; ignored if smaller than the size known to the server.
         size: u64,
-        /// When; or [`FS_LARGER_ONLY`]. Else, until its times are set, its client may have written
-        /// it since.
+        /// Time of the write, or [`FS_LARGER_ONLY`]. With a time, until the file's times are set,
+        /// its client may have written it again since.
         mtime: Stamp,
     },
-    /// Locks bytes of a file. Locks are in the server's memory; a client names its own to the next
-    /// holder of the rank.
+    /// Locks bytes of a file. Locks are in the server's memory only; a client reports its own to
+    /// the next holder of the rank.
     Lock {
-        /// What is wanted; what its owner has of these bytes is replaced.
+        /// The lock; it replaces what its owner holds of these bytes.
         lock: FsLock,
-        /// If it conflicts: the answer is [`FsAnswer::Waits`], and [`FsLocked`] comes when it is
-        /// granted. Else it fails.
+        /// On a conflict, answer [`FsAnswer::Waits`] and send [`FsLocked`] when the lock is
+        /// granted; otherwise fail.
         wait: bool,
     },
     /// Unlocks bytes of a file.
     Unlock {
-        /// Which.
+        /// The file.
         ino: Ino,
-        /// Whose lock.
+        /// The lock's owner.
         owner: u64,
-        /// A lock of `flock`.
+        /// Whether it is a `flock` lock.
         flock: bool,
         /// First byte.
         start: u64,
         /// Last byte.
         end: u64,
     },
-    /// Which lock is in the way of this one.
+    /// Finds a lock that conflicts with this one.
     TestLock {
-        /// It.
+        /// The lock.
         lock: FsLock,
     },
-    /// Ends a wait; nothing, if there is none. The lock may have been granted before: [`FsLocked`]
-    /// comes first then.
+    /// Ends a wait; does nothing if there is none. If the lock was granted before, [`FsLocked`]
+    /// arrives first.
     CancelLock {
-        /// Of which file.
+        /// The file.
         ino: Ino,
         /// The request that asked for it.
         number: u64,
     },
-    /// Waits until what is in memory and in the journal now is written to directories.
+    /// Waits until everything now in memory and in the journal is written to directories.
     Flush {},
     /// The answer to [`FsCaps`].
     Comply {
-        /// Of which file.
+        /// The file.
         ino: Ino,
-        /// [`FsCapNews::number`]; those before it, too.
+        /// [`FsCapNews::number`]; also confirms all earlier ones.
         number: u64,
         /// As in [`Self::Wrote`].
         size: u64,
-        /// When it was written; 0: it was not, or that was told.
+        /// Time of the last write; 0: none, or already reported.
         mtime: Stamp,
-        /// What was written is in objects. Else it is only to be shown to those who look: it may
-        /// be lost with the client.
+        /// Whether the written data is in objects. Otherwise the size and time are only for
+        /// display: they may be lost with the client.
         written: bool,
     },
-    /// No other client is to do anything with a file that this one has open, until it says that
-    /// this has ended: it appends, or writes to several objects at once. The answer shows the
-    /// file as it is then.
+    /// Excludes all other clients from an open file until this client ends it: it appends, or
+    /// writes to several objects at once. The answer shows the file at that moment.
     Alone {
-        /// Which.
+        /// The file.
         ino: Ino,
-        /// It has ended.
+        /// Whether this ends it.
         ends: bool,
     },
-    /// Which clients there are: a page of them.
+    /// Lists clients, one page at a time.
     Clients {
-        /// Those with larger numbers.
+        /// Only clients with larger numbers.
         after: u64,
     },
-    /// Ends a client's session, as if it had been waited for long enough: what it has not written
-    /// is lost. Answered when that has begun; `ESRCH`: there is none.
+    /// Ends a client's session as if its timeout had expired: what it has not written is lost.
+    /// Answered when that has begun; `ESRCH`: it has no session.
     Evict {
-        /// Whose.
+        /// The client.
         client: ClientId,
     },
-    /// Gives an empty directory to another rank: in its place comes a new one, with the same owner,
-    /// rights and attributes, that the other rank has. `ENOTEMPTY`: there is something in it.
+    /// Moves an empty directory to another rank: a new directory of that rank with the same owner,
+    /// permissions and attributes replaces it. `ENOTEMPTY`: it is not empty.
     Pin {
-        /// In which directory it is.
+        /// The directory that contains it.
         dir: Ino,
-        /// Under which name.
+        /// Its name.
         name: Name,
-        /// Which rank.
+        /// The new rank.
         rank: u16,
     },
-    /// How much is below a directory, and which quotas bound what this inode is below.
+    /// Reads the usage below a directory and the quotas that apply to an inode.
     Usage {
-        /// Which inode.
+        /// The inode.
         ino: Ino,
     },
-    /// A client with [`FsCap::Bounded`] wants to make the file so large. If that fails there is no
-    /// room for it (`EDQUOT`); else the answer's capability says how large it may make it.
+    /// A client with [`FsCap::Bounded`] wants to make the file this large. Fails with `EDQUOT` if
+    /// there is no room; otherwise the capability in the answer says how large it may become.
     Grow {
-        /// Which file.
+        /// The file.
         ino: Ino,
-        /// In bytes.
+        /// Size in bytes.
         size: u64,
     },
-    /// Numbers for inodes that the client will make itself, where the rank delegates directories to
-    /// it.
+    /// Requests inode numbers for what the client will create itself in directories that the rank
+    /// delegates to it.
     Numbers {},
     /// Attributes as the server knows them (`statlite`): no writer is asked, so a file's size and
-    /// times are those that its writers told last. The answer is not to be kept.
+    /// times are those last reported. The answer must not be cached.
     StatLite {
-        /// Whose.
+        /// The inode.
         ino: Ino,
     },
 }
@@ -584,7 +584,7 @@ wire_enum!(FsCall {
 });
 
 impl FsCall {
-    /// Whether it changes what is journaled.
+    /// Whether it changes journaled state.
     #[must_use]
     pub const fn is_change(&self) -> bool {
         let looks = matches!(
@@ -602,7 +602,7 @@ impl FsCall {
         );
         !looks && !self.is_lock()
     }
-    /// Whether it is about locks: these are not in the journal.
+    /// Whether it concerns locks, which are not journaled.
     #[must_use]
     pub const fn is_lock(&self) -> bool {
         matches!(
@@ -613,19 +613,19 @@ impl FsCall {
                 | Self::CancelLock { .. }
         )
     }
-    /// Whether it says what a client has done with a file's data that it has no capability for any
-    /// more: another client that does something with the file is to see it.
+    /// Whether it reports what a client did with a file's data under a capability that it no longer
+    /// has: another client that uses the file must see it.
     #[must_use]
     pub fn tells(&self) -> bool {
         matches!(self, Self::Comply { mtime, .. } | Self::Close { mtime, .. } if *mtime != Stamp::default())
     }
-    /// Whether it makes a file without a name: one that was made and is not known to be open would
-    /// be removed.
+    /// Whether it creates a file without a name: once created, it would be removed if it were not
+    /// known to be open.
     #[must_use]
     pub fn is_unnamed(&self) -> bool {
         matches!(self, Self::Make { name, .. } if name.is_empty())
     }
-    /// Whether it changes attributes and its client has answered it itself.
+    /// Whether it changes attributes and its client has already answered its caller.
     #[must_use]
     pub const fn is_foretold(&self) -> bool {
         matches!(
@@ -639,7 +639,7 @@ impl FsCall {
             }
         )
     }
-    /// What it names by number, if that may be a file.
+    /// The inode that it names by number, if that may be a file.
     #[must_use]
     pub const fn ino(&self) -> Option<Ino> {
         match self {
@@ -673,7 +673,7 @@ impl FsCall {
             | Self::Pin { .. } => None,
         }
     }
-    /// All that it names by number: directories, and what may be a file.
+    /// All inodes that it names by number: directories, and what may be a file.
     pub fn inos(&self) -> impl Iterator<Item = Ino> {
         let dirs = match self {
             Self::Lookup { dir, .. }
@@ -706,9 +706,9 @@ impl FsCall {
         };
         names.into_iter().flatten()
     }
-    /// The rank whose server is to be asked: that of the directory in which a name is looked up,
-    /// made or removed, for a rename the new one's; else that of the inode. `None`: each has
-    /// something to say.
+    /// The rank whose server handles it: the rank of the directory in which a name is looked up,
+    /// created or removed (for a rename, of the new directory); otherwise the rank of the inode.
+    /// `None`: every rank contributes to the answer.
     #[must_use]
     pub fn rank(&self) -> Option<Rank> {
         match self {
@@ -727,22 +727,22 @@ impl FsCall {
     }
 }
 
-/// An inode as it is shown: both parts of a directory's attributes.
+/// An inode with its directory's summary: both parts of a directory's attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsNode {
-    /// It.
+    /// The inode.
     pub inode: Inode,
-    /// Of a directory: what is in it.
+    /// Of a directory: the summary of its entries.
     pub head: Option<Head>,
-    /// The directory that its entry is in: who has a share of that may keep its attributes.
-    /// `None`: they are not to be kept.
+    /// The directory that contains its entry: a client with a share of that directory may cache the
+    /// attributes. `None`: they must not be cached.
     pub home: Option<Ino>,
 }
 wire_record!(FsNode version 1 compat 1 { inode, head, home });
 
 impl FsNode {
-    /// When its content was changed last. Of a directory both parts say it, and a program may have
-    /// set it, also back.
+    /// When its content was changed last. For a directory, inode and head together decide: a
+    /// program may have set the time, even to an earlier one.
     #[must_use]
     pub fn mtime(&self) -> Stamp {
         let Some(head) = self.head.filter(|_| self.inode.is_directory()) else {
@@ -761,19 +761,19 @@ impl FsNode {
 pub struct FsListed {
     /// Its name.
     pub name: Name,
-    /// What it stands for.
+    /// What it refers to.
     pub node: FsNode,
 }
 wire_fields!(FsListed { name, node });
 
-/// An entry in a listing of which another rank has the inode.
+/// A listed entry whose inode another rank has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsElsewhere {
     /// Its name.
     pub name: Name,
     /// The inode's number.
     pub ino: Ino,
-    /// What it is.
+    /// The inode's kind.
     pub kind: FileKind,
 }
 wire_fields!(FsElsewhere { name, ino, kind });
@@ -781,21 +781,21 @@ wire_fields!(FsElsewhere { name, ino, kind });
 /// A client with a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsClient {
-    /// Which.
+    /// The client.
     pub client: ClientId,
-    /// In which life.
+    /// Its instance.
     pub instance: Instance,
-    /// What people know it by; empty, as long as it has not come to this holder of the rank.
+    /// Its human-readable description; empty until it has reached this holder of the rank.
     pub about: Name,
-    /// Files that it has open, and of those for writing.
+    /// Files that it has open.
     pub open: u32,
-    /// See above.
+    /// Those of them that are open for writing.
     pub writing: u32,
-    /// How long ago it was heard last, in milliseconds.
+    /// Milliseconds since it was last heard from.
     pub silent_ms: u64,
-    /// Its session is being ended.
+    /// Whether its session is being ended.
     pub evicting: bool,
-    /// Requests that this holder of the rank has taken from it, each once.
+    /// Requests that this holder of the rank has accepted from it, resends not counted.
     pub requests: u64,
 }
 wire_fields!(FsClient {
@@ -809,86 +809,86 @@ wire_fields!(FsClient {
     requests
 });
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "nearly all are nodes")]
 pub enum FsAnswer {
-    /// Nothing but that it was done.
+    /// Success, without a result.
     Done {},
-    /// It was not done, for this reason of POSIX (Linux' numbers, positive).
+    /// Failure, with a POSIX error (Linux' numbers, positive).
     Failed {
-        /// The number.
+        /// The error number.
         errno: u16,
     },
-    /// What was looked up, made or changed.
+    /// The inode that was looked up, created or changed.
     Node {
-        /// It.
+        /// The inode.
         node: FsNode,
-        /// It is new.
+        /// Whether it was created.
         made: bool,
     },
-    /// Entries, and whether these were the last.
+    /// Entries of a listing.
     Listed {
         /// In order.
         entries: Vec<FsListed>,
-        /// There are no more.
+        /// Whether the listing is complete.
         end: bool,
     },
-    /// How full the file system is.
+    /// Usage of the file system.
     Room {
         /// Bytes of all files.
         bytes: u64,
-        /// Files, directories and the like.
+        /// Number of files, directories and other entries.
         files: u64,
     },
-    /// To [`FsCall::TestLock`].
+    /// Answers [`FsCall::TestLock`].
     Conflict {
-        /// A lock that is in the way, if there is one.
+        /// A conflicting lock, if there is one.
         lock: Option<FsLock>,
     },
-    /// To [`FsCall::Lock`]: [`FsLocked`] comes when it is granted.
+    /// Answers [`FsCall::Lock`]: [`FsLocked`] follows when it is granted.
     Waits {},
-    /// To [`FsCall::Clients`].
+    /// Answers [`FsCall::Clients`].
     Clients {
-        /// By their numbers.
+        /// Ordered by number.
         clients: Vec<FsClient>,
-        /// There are no more.
+        /// Whether the list is complete.
         end: bool,
     },
-    /// To [`FsCall::Lookup`], and to [`FsCall::Make`] of a file that is there: another rank
-    /// ([`Ino::rank`]) has what the name stands for, and is to be asked about it.
+    /// Answers [`FsCall::Lookup`], and [`FsCall::Make`] of an existing file: another rank
+    /// ([`Ino::rank`]) has the inode and must be asked about it.
     Elsewhere {
-        /// Its number.
+        /// The inode's number.
         ino: Ino,
-        /// What it is.
+        /// Its kind.
         kind: FileKind,
     },
-    /// As [`Self::Listed`], where other ranks have some of what is listed.
+    /// Like [`Self::Listed`], when other ranks have some of the inodes.
     ListedPartly {
         /// In order.
         entries: Vec<FsListed>,
-        /// Those that other ranks have, in order; they belong between the others.
+        /// Entries whose inodes other ranks have, in order; they belong between the others.
         elsewhere: Vec<FsElsewhere>,
-        /// There are no more.
+        /// Whether the listing is complete.
         end: bool,
     },
-    /// To [`FsCall::Usage`].
+    /// Answers [`FsCall::Usage`].
     Usage {
-        /// Of a directory: bytes of the files below it.
+        /// For a directory: bytes of the files below it.
         bytes: u64,
-        /// Files, links and the like.
+        /// Files, links and other non-directories below it.
         files: u64,
-        /// Directories.
+        /// Directories below it.
         directories: u64,
-        /// Its own quotas and those of the directories above it, from the lowest one up.
+        /// Its own quotas and those of the directories above it, from the nearest up.
         quotas: Vec<FsQuota>,
     },
-    /// To [`FsCall::Numbers`]: from the first on, so many are this client's; no other inode will
-    /// ever have one of them.
+    /// Answers [`FsCall::Numbers`]: a range of inode numbers for this client alone; no other inode
+    /// will ever have one of them.
     Numbers {
-        /// The first.
+        /// The first number.
         first: Ino,
-        /// How many.
+        /// The count of numbers.
         count: u32,
     },
 }
@@ -908,7 +908,7 @@ wire_enum!(FsAnswer {
 });
 
 impl FsAnswer {
-    /// All inodes that it shows.
+    /// All inodes in the answer.
     pub fn nodes(&self) -> impl Iterator<Item = &FsNode> {
         let (one, listed) = match self {
             Self::Node { node, .. } => (Some(node), &[][..]),
@@ -920,7 +920,7 @@ impl FsAnswer {
         one.into_iter()
             .chain(listed.iter().map(|listed| &listed.node))
     }
-    /// The same, to be changed.
+    /// The same, mutable.
     pub fn nodes_mut(&mut self) -> impl Iterator<Item = &mut FsNode> {
         let (one, listed) = match self {
             Self::Node { node, .. } => (Some(node), &mut [][..]),
@@ -937,35 +937,35 @@ impl FsAnswer {
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsReply {
-    /// Which request.
+    /// The request's number.
     pub number: u64,
-    /// What it changed is in the journal, or it changed nothing.
+    /// Whether its changes are in the journal, or there were none.
     pub safe: bool,
-    /// The server's time when it did this.
+    /// The server's time when it executed the request.
     pub stamp: Stamp,
-    /// Where the file was that the call named by number, if it was changed: to be said if it is
-    /// sent again.
+    /// Where the file that the call named by number was, if the call changed it: to be included if
+    /// the request is sent again.
     pub place: Option<FsPlace>,
-    /// What it says may be kept, as far as the client has shares of the directories that it is
-    /// about.
+    /// Whether the answer may be cached, as far as the client has shares of the directories
+    /// concerned.
     pub keep: bool,
-    /// Directories that the client has a share of from here on.
+    /// Directories that the client has a share of from now on.
     pub shares: Vec<Ino>,
-    /// Directories that are delegated to the client, of which it has shares: as long as they are
-    /// it may make and remove names of files there itself, and send that later (`foretold`).
-    /// [`FsCaps`] takes it back, and so does a greeting.
+    /// Directories delegated to the client, which has shares of them: while they are delegated it
+    /// may create and remove files' names there itself and report that later (`foretold`).
+    /// [`FsCaps`] revokes the delegation, and so does a greeting.
     pub delegated: Vec<Ino>,
-    /// Inodes that the request changed: what was kept of them is old.
+    /// Inodes that the request changed: cached copies of them are outdated.
     pub changed: Vec<Ino>,
-    /// What the client may do with what it has opened. It never takes something back.
+    /// Capabilities for the files it has opened. They never revoke anything.
     pub caps: Vec<FsGrant>,
-    /// What came of it.
+    /// The result.
     pub answer: FsAnswer,
 }
 wire_record!(FsReply version 1 compat 1 { number, safe, stamp, place, keep, shares, delegated, changed, caps, answer });
 
-/// The client waits until what it has asked for so far is in the journal: else changes wait for
-/// others for a moment.
+/// The client waits until its requests so far are in the journal; otherwise changes wait briefly to
+/// be grouped with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsSync {
     /// All its requests below this number.
@@ -973,61 +973,62 @@ pub struct FsSync {
 }
 wire_record!(FsSync version 1 compat 1 { below });
 
-/// Requests whose changes are in the journal now.
+/// Requests whose changes are now in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsSafe {
-    /// Which.
+    /// Their numbers.
     pub numbers: Vec<u64>,
 }
 wire_record!(FsSafe version 1 compat 1 { numbers });
 
-/// What clients with a share of a directory are to forget: another client has changed it. That one
-/// is answered when all have said so ([`FsForgot`]), or their leases have ended.
+/// What clients with a share of a directory must drop from their caches, because another client
+/// changed it. That client is answered when all have confirmed ([`FsForgot`]) or their leases have
+/// expired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsForget {
-    /// Grows by one with each to this client.
+    /// Increases by one with each message to this client.
     pub number: u64,
-    /// What.
+    /// The outdated items.
     pub items: Vec<FsStale>,
 }
 wire_record!(FsForget version 1 compat 1 { number, items });
 
-/// Something of a directory that is not as it was.
+/// An outdated item of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FsStale {
-    /// A name stands for something else, or for nothing.
+    /// What a name refers to has changed.
     Name {
-        /// In which directory.
+        /// The directory.
         dir: Ino,
-        /// Which.
+        /// The name.
         name: Name,
     },
-    /// Attributes.
+    /// Attributes of an inode.
     Node {
-        /// Whose.
+        /// The inode.
         ino: Ino,
     },
-    /// All that is known of a directory's names and their attributes: the share has ended.
+    /// All names of a directory and their attributes: the share has ended.
     Share {
-        /// Which.
+        /// The directory.
         dir: Ino,
     },
 }
 wire_enum!(FsStale { 1 => Name { dir, name }, 2 => Node { ino }, 3 => Share { dir } });
 
-/// The client has forgotten it: it shows nothing of that any more.
+/// The client has dropped it from its cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsForgot {
-    /// [`FsForget::number`]; those before it, too.
+    /// [`FsForget::number`]; also confirms all earlier ones.
     pub number: u64,
 }
 wire_record!(FsForgot version 1 compat 1 { number });
 
-/// The client is there. What it keeps under shares it may show until [`FS_LEASE_MS`] after it sent
-/// the last one that was answered.
+/// The client is alive. It may use what it caches under shares until [`FS_LEASE_MS`] after it sent
+/// the last ping that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsPing {
-    /// Grows with each.
+    /// Increases with each ping.
     pub number: u64,
 }
 wire_record!(FsPing version 1 compat 1 { number });
@@ -1035,45 +1036,45 @@ wire_record!(FsPing version 1 compat 1 { number });
 /// The answer to [`FsPing`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsPong {
-    /// Of which.
+    /// The ping's number.
     pub number: u64,
 }
 wire_record!(FsPong version 1 compat 1 { number });
 
-/// A client without a session asks the holder of a rank what the next one would have to do. The
+/// A client without a session asks the holder of a rank how much work a takeover would be. The
 /// answer is [`FsFigures`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsInquire {
-    /// Which rank: the holder of another one does not answer.
+    /// The rank: a holder of another rank does not answer.
     pub rank: u16,
 }
 wire_record!(FsInquire version 1 compat 1 { rank });
 
-/// What the next holder of a rank would have to read, and whom it would wait for; and what is asked
-/// of this one.
+/// What the next holder of a rank would have to read and to wait for, and the load of the current
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsFigures {
-    /// Objects of the journal from its beginning on.
+    /// Objects in the journal.
     pub objects: u32,
-    /// Their bytes.
+    /// Bytes in them.
     pub bytes: u64,
     /// Clients with a session.
     pub sessions: u32,
-    /// Files that they have open, each once for each client.
+    /// Files that they have open, counted once per client.
     pub opens: u32,
-    /// Directories in or below which most was asked for of late, the first one most.
+    /// Directories with the most recent requests in or below them, the busiest first.
     pub popular: Vec<FsPopular>,
 }
 wire_record!(FsFigures version 1 compat 1 { objects, bytes, sessions, opens, popular });
 
-/// How often a directory, and what is below it, was asked for of late (CEPH-27).
+/// The recent rate of requests for a directory and everything below it (CEPH-27).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsPopular {
-    /// Which.
+    /// The directory.
     pub ino: Ino,
-    /// In thousandths of a request a second; half of it is from the last five seconds.
+    /// In thousandths of a request per second; the last five seconds weigh one half.
     pub rate: u64,
-    /// The names that lead to it from the root, or from where the rank's part of the tree begins.
+    /// Its path from the root, or from where the rank's part of the tree begins.
     pub path: Bytes,
 }
 wire_fields!(FsPopular { ino, rate, path });
@@ -1083,7 +1084,7 @@ wire_fields!(FsPopular { ino, rate, path });
 pub struct FsLocked {
     /// The request that asked for it.
     pub number: u64,
-    /// It is not granted, for this reason of POSIX; `None`: it is.
+    /// Why it was not granted, as a POSIX error; `None`: it was granted.
     pub errno: Option<u16>,
 }
 wire_record!(FsLocked version 1 compat 1 { number, errno });

@@ -14,14 +14,14 @@ pub const LOCK_NAME_MAX: usize = 200;
 /// Longest description of a holder, in bytes.
 pub const LOCK_DESCRIPTION_MAX: usize = 256;
 
-/// Who holds a lock: a client's life and a cookie of his choice.
+/// Identifies a lock's holder: a client instance and a cookie of its choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LockOwner {
-    /// Who.
+    /// The client.
     pub client: ClientId,
-    /// In which life.
+    /// Its instance.
     pub instance: Instance,
-    /// Which of his threads or tasks.
+    /// Identifies one of its threads or tasks.
     pub cookie: u64,
 }
 wire_fields!(LockOwner {
@@ -43,27 +43,27 @@ impl fmt::Display for LockOwner {
 /// One holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
-    /// Who.
+    /// The holder.
     pub owner: LockOwner,
     /// Fencing token: the object's version at the grant. Later grants have greater tokens;
     /// renewing keeps it.
     pub token: Version,
     /// The map's epoch at the grant.
     pub granted: Epoch,
-    /// A contender may take over from a holder silent for so many milliseconds; 0 is never.
+    /// A contender may take over from a holder silent for this many milliseconds; 0 means never.
     pub lease_ms: u32,
-    /// For people.
+    /// Human-readable description.
     pub description: String,
 }
 wire_record!(LockHolder version 1 compat 1 { owner, token, granted, lease_ms, description });
 
-/// What an object's replicated state says of one lock; the attribute's name says which. It is there
-/// while somebody holds it.
+/// One lock in an object's replicated state; the attribute's name identifies the lock. It exists
+/// while the lock has a holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockRecord {
-    /// Several may hold it.
+    /// Whether several may hold it.
     pub shared: bool,
-    /// Who does, in order of their grants.
+    /// The holders, in order of their grants.
     pub holders: Vec<LockHolder>,
 }
 wire_record!(LockRecord version 1 compat 1 { shared, holders });
@@ -71,9 +71,9 @@ wire_record!(LockRecord version 1 compat 1 { shared, holders });
 /// A lock, in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockEntry {
-    /// Which.
+    /// The lock's name.
     pub name: Name,
-    /// What is recorded.
+    /// The recorded state.
     pub record: LockRecord,
 }
 wire_fields!(LockEntry { name, record });

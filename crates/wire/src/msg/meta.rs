@@ -1,4 +1,4 @@
-//! Service metadata: small keys that the monitors agree on (Malacology, EuroSys 2017, §4.1 "Service
+//! Service metadata: small keys replicated by the monitors (Malacology, EuroSys 2017, §4.1 "Service
 //! Metadata Interface": MAL-10..-17).
 //!
 //! ```text
@@ -8,9 +8,9 @@
 //!         ◀──MetaEvents── (after, through] with all events in it  no revision twice, none left out
 //!         ◀──MetaWatchEnded── the watch cannot go on
 //! ```
-//! Names are those of etcd's third version: a *revision* counts the transactions that changed
-//! something; a key has the revisions that created it and changed it last, and a version that
-//! counts its own changes.
+//! Terms follow etcd's third version: a *revision* counts the transactions that changed something;
+//! a key has the revisions that created it and last changed it, and a version that counts its own
+//! changes.
 
 use crate::codec::{Malformed, Wire};
 use crate::{wire_enum, wire_record};
@@ -22,20 +22,20 @@ use std::fmt;
 pub const META_KEY_MAX: usize = 1024;
 /// Most compares and operations of one transaction, each branch counted.
 pub const META_OPS_MAX: usize = 128;
-/// Largest encoded transaction in bytes, whatever its namespace allows for a value.
+/// Largest encoded transaction in bytes, whatever size of values its namespace allows.
 pub const META_TRANSACTION_BYTES_MAX: usize = 512 << 10;
-/// Most bytes that one answer to a read carries; a longer one says that there is more.
+/// Most bytes in one answer to a read; a longer answer is cut and says that there is more.
 pub const META_ANSWER_BYTES_MAX: usize = 1 << 20;
-/// A client's requests differ by less than this from the lowest one without an answer.
+/// A client's requests may be at most this far ahead of its lowest one without an answer.
 pub const META_WINDOW: u64 = 256;
-/// Most bytes of a value where the namespace says nothing else.
+/// Most bytes of a value, unless the namespace sets another limit.
 pub const META_VALUE_BYTES_MAX: u64 = 64 << 10;
-/// The namespace of the settings of all others; only [`META_ADMIN`] writes it.
+/// The namespace with the settings of all others; only [`META_ADMIN`] writes it.
 pub const META_SETTINGS: &str = "nacre";
 /// The name of the client that may do everything.
 pub const META_ADMIN: &str = "admin";
 
-/// A key with everything that is known of it.
+/// A key with its value and bookkeeping.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetaPair {
     /// The key: `namespace/rest`.
@@ -48,38 +48,38 @@ pub struct MetaPair {
     pub modified: u64,
     /// How often it was set since it was created, from 1.
     pub version: u64,
-    /// The lease it goes with; 0 is none.
+    /// The lease it is attached to; 0 is none.
     pub lease: u64,
     /// The cluster map's epoch when it was changed last (MAL-11).
     pub epoch: Epoch,
 }
 wire_record!(MetaPair version 1 compat 1 { key, value, created, modified, version, lease, epoch });
 
-/// Which keys.
+/// A set of keys.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MetaSpan {
-    /// One.
+    /// One key.
     Key {
-        /// It.
+        /// The key.
         key: Name,
     },
-    /// All that begin so; all there are when empty.
+    /// All keys with this prefix; all keys if it is empty.
     Prefix {
-        /// The beginning.
+        /// The prefix.
         prefix: Name,
     },
-    /// All from `from` up to `to`, without `to`.
+    /// All keys from `from` to `to`, excluding `to`.
     Between {
-        /// First.
+        /// First key.
         from: Name,
-        /// First that is not meant.
+        /// The end, excluded.
         to: Name,
     },
 }
 wire_enum!(MetaSpan { 1 => Key { key }, 2 => Prefix { prefix }, 3 => Between { from, to } });
 
 impl MetaSpan {
-    /// Whether it has the key.
+    /// Whether the span contains the key.
     #[must_use]
     pub fn has(&self, name: &Name) -> bool {
         match self {
@@ -88,7 +88,7 @@ impl MetaSpan {
             Self::Between { from, to } => from <= name && name < to,
         }
     }
-    /// Where to begin to look.
+    /// Where an iteration over the span starts.
     #[must_use]
     pub const fn first(&self) -> &Name {
         match self {
@@ -97,20 +97,20 @@ impl MetaSpan {
             Self::Between { from, .. } => from,
         }
     }
-    /// Its keys behind one of them: where a list that comes in pages goes on.
+    /// The part of the span after this key: where a paged list continues.
     #[must_use]
     pub fn behind(&self, key: &Name) -> Self {
         let from = Name::copy(&[key.as_bytes(), &[0]].concat());
         let to = match self {
             Self::Between { to, .. } => to.clone(),
-            // One key has no page behind it.
+            // One key has no further page.
             Self::Key { .. } => from.clone(),
             Self::Prefix { prefix } => {
                 let mut end = prefix.as_bytes().to_vec();
                 while end.pop_if(|last| *last == 0xff).is_some() {}
                 match end.last_mut() {
                     Some(last) => *last += 1,
-                    // Every key there is, is below.
+                    // Every possible key is below this.
                     None => end = vec![0xff; META_KEY_MAX + 1],
                 }
                 Name::copy(&end)
@@ -120,22 +120,22 @@ impl MetaSpan {
     }
 }
 
-/// How two values are to be related.
+/// A relation between two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaRelation {
     /// The same.
     Equal {},
     /// Not the same.
     NotEqual {},
-    /// The key's is smaller.
+    /// The key's value is smaller.
     Less {},
-    /// The key's is larger.
+    /// The key's value is larger.
     Greater {},
 }
 wire_enum!(MetaRelation { 1 => Equal {}, 2 => NotEqual {}, 3 => Less {}, 4 => Greater {} });
 
 impl MetaRelation {
-    /// Whether they are.
+    /// Whether the relation holds.
     #[must_use]
     pub fn holds(self, order: std::cmp::Ordering) -> bool {
         match self {
@@ -147,33 +147,33 @@ impl MetaRelation {
     }
 }
 
-/// What of a key is compared with what. A key that does not exist has all numbers 0, and no value:
-/// a comparison of its value fails.
+/// What is compared, and with what. For a key that does not exist all numbers are 0; comparing its
+/// value fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetaTarget {
     /// The value, byte by byte.
     Value {
-        /// With this.
+        /// The value to compare with.
         value: Bytes,
     },
-    /// [`MetaPair::version`]; 0 says that the key does not exist.
+    /// [`MetaPair::version`]; 0 if the key does not exist.
     Version {
-        /// With this.
+        /// The number to compare with.
         number: u64,
     },
     /// [`MetaPair::created`].
     Created {
-        /// With this.
+        /// The number to compare with.
         number: u64,
     },
     /// [`MetaPair::modified`].
     Modified {
-        /// With this.
+        /// The number to compare with.
         number: u64,
     },
     /// [`MetaPair::lease`].
     Lease {
-        /// With this.
+        /// The number to compare with.
         number: u64,
     },
 }
@@ -184,107 +184,107 @@ wire_enum!(MetaTarget {
 /// A precondition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaCompare {
-    /// Of which key.
+    /// The key.
     pub key: Name,
-    /// What.
+    /// What is compared.
     pub target: MetaTarget,
-    /// How.
+    /// The relation that must hold.
     pub relation: MetaRelation,
 }
 wire_record!(MetaCompare version 1 compat 1 { key, target, relation });
 
-/// A part of a transaction.
+/// One operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetaOp {
-    /// Reads, and sees what earlier parts of the transaction did.
+    /// Reads keys; sees the effects of earlier operations of the transaction.
     Get {
-        /// Which keys.
+        /// The keys.
         span: MetaSpan,
-        /// At most so many; 0: as many as an answer takes.
+        /// At most this many; 0: as many as an answer holds.
         limit: u32,
-        /// Without values.
+        /// Whether to leave out the values.
         keys_only: bool,
     },
     /// Sets a key.
     Put {
-        /// Which.
+        /// The key.
         key: Name,
-        /// To what.
+        /// Its new value.
         value: Bytes,
-        /// The key goes when this lease does; 0: it stays.
+        /// The key is deleted when this lease ends; 0: none.
         lease: u64,
     },
     /// Deletes keys.
     Delete {
-        /// Which.
+        /// The keys.
         span: MetaSpan,
     },
 }
 wire_enum!(MetaOp { 1 => Get { span, limit, keys_only }, 2 => Put { key, value, lease }, 3 => Delete { span } });
 
-/// What a part of a transaction returned.
+/// The result of one operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetaAnswer {
-    /// To a [`MetaOp::Get`].
+    /// Answers [`MetaOp::Get`].
     Got {
-        /// By key.
+        /// Ordered by key.
         pairs: Vec<MetaPair>,
-        /// Whether there are more behind the last.
+        /// Whether more follow.
         more: bool,
     },
-    /// To a [`MetaOp::Put`].
+    /// Answers [`MetaOp::Put`].
     Put {
-        /// The revision that changed the key last before this; 0: it did not exist.
+        /// The revision that last changed the key before this one; 0: it did not exist.
         before: u64,
     },
-    /// To a [`MetaOp::Delete`].
+    /// Answers [`MetaOp::Delete`].
     Deleted {
-        /// How many keys went.
+        /// Number of keys deleted.
         keys: u64,
     },
 }
 wire_enum!(MetaAnswer { 1 => Got { pairs, more }, 2 => Put { before }, 3 => Deleted { keys } });
 
-/// What is wanted.
+/// A call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetaCall {
-    /// One of two lists of operations, as a whole.
+    /// Executes one of two lists of operations atomically.
     Transact {
-        /// All must hold.
+        /// The conditions.
         compares: Vec<MetaCompare>,
-        /// If they do.
+        /// Executed if all conditions hold.
         then: Vec<MetaOp>,
-        /// If they do not.
+        /// Executed otherwise.
         otherwise: Vec<MetaOp>,
     },
-    /// Reads.
+    /// Reads keys.
     Range {
-        /// Which keys.
+        /// The keys.
         span: MetaSpan,
-        /// At most so many; 0: as many as an answer takes.
+        /// At most this many; 0: as many as an answer holds.
         limit: u32,
-        /// Without values.
+        /// Whether to leave out the values.
         keys_only: bool,
-        /// From what the monitor that is asked has applied, which may be old; without, the answer
+        /// Read what the contacted monitor has applied, which may be outdated; otherwise the read
         /// is linearizable.
         serializable: bool,
     },
-    /// A new lease.
+    /// Creates a lease.
     Grant {
-        /// How long it lasts without [`Self::KeepAlive`], in milliseconds.
+        /// Its duration in milliseconds unless renewed by [`Self::KeepAlive`].
         ttl_ms: u64,
     },
-    /// The lease's owner lives.
+    /// Renews a lease.
     KeepAlive {
-        /// Which.
+        /// The lease.
         lease: u64,
     },
-    /// The lease ends, and its keys with it.
+    /// Ends a lease and deletes its keys.
     Revoke {
-        /// Which.
+        /// The lease.
         lease: u64,
     },
-    /// All leases.
+    /// Lists all leases.
     Leases {},
 }
 wire_enum!(MetaCall {
@@ -296,80 +296,80 @@ wire_enum!(MetaCall {
     6 => Leases {},
 });
 
-/// A request. Sent again, to whichever monitor, it has the same numbers, and is carried out once.
+/// A request. A resend to any monitor has the same numbers and is executed once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaRequest {
-    /// Which life of the client.
+    /// The client's instance.
     pub instance: Instance,
-    /// Counts its requests.
+    /// Counts the instance's requests.
     pub sequence: u64,
-    /// All below have been answered.
+    /// All requests below this number have been answered.
     pub answered_below: u64,
     /// The newest revision the client knew when it first sent this.
     pub known: u64,
-    /// Whether it was sent before.
+    /// Whether this is a resend.
     pub again: bool,
-    /// What is wanted.
+    /// The call.
     pub call: MetaCall,
 }
 wire_record!(MetaRequest version 1 compat 1 { instance, sequence, answered_below, known, again, call });
 
-/// A lease, for people.
+/// A lease, as listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaLease {
     /// Its number.
     pub lease: u64,
-    /// How long it lasts without a sign of life, in milliseconds.
+    /// Its duration in milliseconds unless renewed.
     pub ttl_ms: u64,
-    /// Whose it is.
+    /// Its owner's name.
     pub owner: Name,
-    /// How many keys go with it.
+    /// Number of keys attached to it.
     pub keys: u64,
 }
 wire_record!(MetaLease version 1 compat 1 { lease, ttl_ms, owner, keys });
 
-/// What came of it.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetaResult {
-    /// Of [`MetaCall::Transact`].
+    /// Answers [`MetaCall::Transact`].
     Transacted {
         /// Whether all compares held.
         succeeded: bool,
-        /// One for each operation of the list that was carried out.
+        /// One answer for each executed operation.
         answers: Vec<MetaAnswer>,
     },
-    /// Of [`MetaCall::Range`].
+    /// Answers [`MetaCall::Range`].
     Ranged {
-        /// By key.
+        /// Ordered by key.
         pairs: Vec<MetaPair>,
-        /// Whether there are more behind the last.
+        /// Whether more follow.
         more: bool,
     },
-    /// Of [`MetaCall::Grant`].
+    /// Answers [`MetaCall::Grant`].
     Granted {
         /// The new lease.
         lease: u64,
-        /// How long it lasts, in milliseconds from when it was asked for.
+        /// Its duration in milliseconds from when it was requested.
         ttl_ms: u64,
     },
-    /// Of [`MetaCall::KeepAlive`].
+    /// Answers [`MetaCall::KeepAlive`].
     Alive {
-        /// Which.
+        /// The lease.
         lease: u64,
-        /// How long it lasts, in milliseconds from when it was asked for.
+        /// Its duration in milliseconds from when the renewal was requested.
         ttl_ms: u64,
     },
-    /// Of [`MetaCall::Revoke`].
+    /// Answers [`MetaCall::Revoke`].
     Revoked {
-        /// How many keys went with it.
+        /// Number of keys deleted with it.
         keys: u64,
     },
-    /// Of [`MetaCall::Leases`].
+    /// Answers [`MetaCall::Leases`].
     Leases {
-        /// By number.
+        /// Ordered by number.
         leases: Vec<MetaLease>,
     },
-    /// It was not done.
+    /// The call failed.
     Failed {
         /// Why.
         error: MetaError,
@@ -385,65 +385,65 @@ wire_enum!(MetaResult {
     7 => Failed { error },
 });
 
-/// Why something was not done. Nothing of it was.
+/// Why a call failed. It had no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetaError {
-    /// The namespace's settings do not name this client.
+    /// The namespace's settings do not allow it to this client.
     Denied {
-        /// Who asked.
+        /// The client.
         who: Name,
-        /// What it may not, as in "write keys of `classes`".
+        /// What it may not do, as in "write keys of `classes`".
         what: String,
     },
-    /// Too long.
+    /// Something is too long.
     TooLarge {
         /// What.
         what: String,
-        /// Most bytes.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// Too often.
+    /// The client's rate limit is exceeded.
     RateLimited {
-        /// Try again after so many milliseconds.
+        /// Retry after this many milliseconds.
         retry_ms: u64,
     },
-    /// The namespace is full.
+    /// The namespace's quota is used up.
     QuotaExceeded {
-        /// Which; empty: all metadata together.
+        /// The namespace; empty: all metadata together.
         namespace: Name,
         /// `bytes` or `keys`.
         what: String,
-        /// At most so many.
+        /// The limit.
         limit: u64,
     },
-    /// A validator says no.
+    /// A validator rejects the transaction.
     Rejected {
-        /// Which program.
+        /// The program.
         validator: String,
-        /// The line of it that said so; 0: unknown.
+        /// The line that rejected it; 0: unknown.
         line: u32,
-        /// What it said.
+        /// The validator's message.
         message: String,
     },
-    /// The events asked for are no longer kept.
+    /// The requested events are no longer kept.
     Compacted {
-        /// The oldest revision whose events are.
+        /// The oldest revision whose events are kept.
         oldest: u64,
     },
-    /// The lease ended, or never was.
+    /// The lease has ended or never existed.
     NoSuchLease {
-        /// Which.
+        /// The lease.
         lease: u64,
     },
-    /// The request makes no sense.
+    /// The request is invalid.
     Invalid {
-        /// What is wrong with it and what would be right.
+        /// What is wrong with it and what would be valid.
         why: String,
     },
-    /// A resend that came too late: whether the first was carried out is no longer known here, and
-    /// this one was not.
+    /// A resend that arrived too late: it was not executed, and whether the original was is no
+    /// longer known.
     Superseded {},
-    /// There is no majority of monitors, or they are busy. The client tries again.
+    /// There is no quorum of monitors, or they are overloaded. The client retries.
     Unavailable {
         /// What is missing.
         why: String,
@@ -510,36 +510,36 @@ impl fmt::Display for MetaError {
 }
 impl std::error::Error for MetaError {}
 
-/// The answer.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaReply {
     /// The request's.
     pub instance: Instance,
     /// The request's.
     pub sequence: u64,
-    /// The store's revision: of the transaction's own changes, or what the read saw.
+    /// The store's revision: the one that the transaction created, or the one that the read saw.
     pub revision: u64,
-    /// What came of it.
+    /// The result.
     pub result: MetaResult,
 }
 wire_record!(MetaReply version 1 compat 1 { instance, sequence, revision, result });
 
-/// Tell me of changes. The same number again moves the watch.
+/// Watches keys for changes. Using a number again moves that watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaWatch {
-    /// The client's number for it.
+    /// The client's number for the watch.
     pub watch: u64,
-    /// Of which keys.
+    /// The keys.
     pub span: MetaSpan,
-    /// From this revision on; 0: from now on.
+    /// The first revision to report; 0: from now on.
     pub from: u64,
 }
 wire_record!(MetaWatch version 1 compat 1 { watch, span, from });
 
-/// No more.
+/// Ends a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaCancel {
-    /// Which.
+    /// The watch.
     pub watch: u64,
 }
 wire_record!(MetaCancel version 1 compat 1 { watch });
@@ -547,23 +547,23 @@ wire_record!(MetaCancel version 1 compat 1 { watch });
 /// A change of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetaEvent {
-    /// It was set.
+    /// The key was set.
     Put {
-        /// As it is now.
+        /// The key after the change.
         pair: MetaPair,
     },
-    /// It was deleted, or its lease ended.
+    /// The key was deleted, or its lease ended.
     Delete {
-        /// Which.
+        /// The key.
         key: Name,
-        /// By which revision.
+        /// The revision that deleted it.
         revision: u64,
     },
 }
 wire_enum!(MetaEvent { 1 => Put { pair }, 2 => Delete { key, revision } });
 
 impl MetaEvent {
-    /// Which key.
+    /// The key.
     #[must_use]
     pub const fn key(&self) -> &Name {
         match self {
@@ -571,7 +571,7 @@ impl MetaEvent {
             Self::Delete { key, .. } => key,
         }
     }
-    /// Which revision.
+    /// The revision.
     #[must_use]
     pub const fn revision(&self) -> u64 {
         match self {
@@ -581,22 +581,22 @@ impl MetaEvent {
     }
 }
 
-/// All that happened to a watch's keys after one revision up to another. The payload is a list of
-/// [`MetaEvent`]s by revision, encoded once for all who watch the same keys; [`MetaEvents::decode`]
-/// reads it. Without payload: nothing happened.
+/// All events of a watch's keys after one revision up to another. The payload is a list of
+/// [`MetaEvent`]s in order of revision, encoded once for all watches of the same keys;
+/// [`MetaEvents::decode`] reads it. An empty payload means no events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaEvents {
-    /// Which watch.
+    /// The watch.
     pub watch: u64,
-    /// Events up to this revision were told before.
+    /// Events up to this revision were sent before.
     pub after: u64,
-    /// Events up to this one are in here, and those of it complete.
+    /// All events up to and including this revision are included.
     pub through: u64,
 }
 wire_record!(MetaEvents version 1 compat 1 { watch, after, through });
 
 impl MetaEvents {
-    /// Puts the events into a payload.
+    /// Encodes events as a payload.
     #[must_use]
     pub fn encode(events: &[MetaEvent]) -> Bytes {
         let mut out = Vec::new();
@@ -608,7 +608,7 @@ impl MetaEvents {
         }
         out.into()
     }
-    /// Reads a payload.
+    /// Decodes a payload.
     ///
     /// # Errors
     /// [`Malformed`].
@@ -621,10 +621,10 @@ impl MetaEvents {
     }
 }
 
-/// The watch ends.
+/// The monitor ends a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaWatchEnded {
-    /// Which.
+    /// The watch.
     pub watch: u64,
     /// Why.
     pub error: MetaError,

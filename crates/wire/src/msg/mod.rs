@@ -1,15 +1,15 @@
-//! Messages: what daemons and clients say to each other.
+//! Messages between daemons and clients.
 //!
-//! Each message has a type number, a version and a compat version in its frame's header; its fields
-//! are the frame's *meta* section; bulk data is the frame's *payload*, bytes that nobody re-encodes
-//! between socket and disk. Lengths of the pieces of a payload stand in the meta section.
+//! Each message has a type number, a version and a compat version in its frame's header. Its fields
+//! are the frame's *meta* section; bulk data is the frame's *payload*, which is never re-encoded
+//! between socket and disk. The meta section has the lengths of the payload's pieces.
 //!
-//! * [`client`]: operations on objects, clients ⇄ OSDs; [`check`]: whether they make sense;
+//! * [`client`]: operations on objects, clients ⇄ OSDs; [`check`]: whether they are valid;
 //!   [`watch`], [`lock`]: watches of and locks on objects;
 //! * [`replication`]: updates, heartbeats and leases, peering, recovery, OSDs ⇄ OSDs;
 //! * [`fs`]: file systems, clients ⇄ the servers of their ranks;
 //! * [`meta`]: service metadata, clients ⇄ monitors;
-//! * [`monitor`]: maps, boots, failure reports, commands, everybody ⇄ monitors.
+//! * [`monitor`]: maps, boots, failure reports, commands, daemons and clients ⇄ monitors.
 
 pub mod check;
 pub mod client;
@@ -26,16 +26,16 @@ pub mod watch;
 use crate::codec::{Malformed, Reader, Wire};
 use bytes::Bytes;
 
-/// Bulk data as the pieces it arrived or was read in. Cloning shares the bytes.
+/// Bulk data in the pieces in which it arrived or was read. Cloning shares the bytes.
 pub type Payload = Vec<Bytes>;
 
-/// The bytes in all pieces.
+/// Total length of all pieces.
 #[must_use]
 pub fn payload_len(payload: &[Bytes]) -> usize {
     payload.iter().map(Bytes::len).sum()
 }
 
-/// Cuts a payload into pieces by their lengths, sharing the bytes.
+/// Splits a payload into parts of given lengths, sharing the bytes.
 pub struct PayloadCursor {
     pieces: std::collections::VecDeque<Bytes>,
 }
@@ -51,7 +51,7 @@ impl PayloadCursor {
     /// The next `length` bytes.
     ///
     /// # Errors
-    /// [`Malformed::Length`] when the payload is shorter than its meta section says.
+    /// [`Malformed::Length`] when the payload is shorter than its meta section announces.
     pub fn take(&mut self, length: usize) -> Result<Payload, Malformed> {
         let mut taken = Payload::new();
         let mut missing = length;
@@ -95,7 +95,7 @@ macro_rules! messages {
             pub fn put_meta(&self, out: &mut Vec<u8>) {
                 match self { $( Self::$name(body, ..) => body.put(out), )* }
             }
-            /// Bytes of the meta section.
+            /// Length of the meta section in bytes.
             #[must_use]
             pub fn meta_len(&self) -> u64 {
                 let mut measure = $crate::Measure::default();
@@ -107,7 +107,7 @@ macro_rules! messages {
             pub fn payload(&self) -> &[Bytes] {
                 match self { $( messages!(@pattern $name payload $($payload)?) => messages!(@payload payload $($payload)?), )* }
             }
-            /// Puts a message together from a frame's parts.
+            /// Decodes a message from a frame's parts.
             ///
             /// # Errors
             /// [`Malformed`].
@@ -125,7 +125,8 @@ macro_rules! messages {
                     _ => Err(Malformed::Tag("message", u32::from(kind))),
                 }
             }
-            /// Every type number with its name and version, for golden tests and documents.
+            /// Every type number with its name, version and compat version, for golden tests and
+            /// documents.
             pub const KINDS: &'static [(u16, &'static str, u8, u8)] = &[$( ($number, stringify!($name), $version, $compat), )*];
         }
     };
@@ -153,7 +154,7 @@ messages! {
     16 v 1 compat 1 WatchPing(watch::WatchPing);
     17 v 1 compat 1 WatchPong(watch::WatchPong);
 
-    // 20, 21, 27 to 29 were of before records (`record.rs`).
+    // 20, 21, 27 to 29 were used before records existed (`record.rs`).
     22 v 1 compat 1 Ping(replication::Ping);
     23 v 2 compat 1 Pong(replication::Pong);
     24 v 1 compat 1 PeerQuery(replication::PeerQuery);

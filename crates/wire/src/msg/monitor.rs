@@ -1,59 +1,59 @@
-//! To and from monitors; and the handshake that opens every connection.
+//! Messages to and from monitors, and the handshake that opens every connection.
 
 use crate::map::{Address, Digest};
 use crate::{wire_enum, wire_fields, wire_record};
 use bytes::Bytes;
 use nacre_types::{ClusterId, Entity, Epoch, Instance, MonId, Name, OsdId, PgId};
 
-/// First frame of either side.
+/// The first frame that each side sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The cluster it belongs to; 0 for a client that does not know yet.
+    /// The sender's cluster; 0 for a client that does not know it yet.
     pub cluster: ClusterId,
-    /// Who speaks.
+    /// The sender.
     pub from: Entity,
-    /// Which life of it.
+    /// The sender's instance.
     pub instance: Instance,
-    /// To whom it believes to speak; an address may have been reused.
+    /// The receiver that the sender expects; an address may have been reused.
     pub to: Option<Entity>,
-    /// Features it can speak.
+    /// Features that the sender supports.
     pub supported: u64,
-    /// Features it insists on.
+    /// Features that the sender requires.
     pub required: u64,
-    /// Where it listens, if it does.
+    /// Where the sender listens, if it does.
     pub address: Option<Address>,
     /// Proof of identity; empty until authentication exists.
     pub auth: Bytes,
-    /// The client's name, for the rights that namespaces of metadata give; empty: it has none.
-    /// Taken at its word until authentication exists.
+    /// The client's name, which the rights in metadata namespaces refer to; empty: none. Unverified
+    /// until authentication exists.
     pub name: Name,
 }
 wire_record!(Hello version 2 compat 1 { cluster, from, instance, to, supported, required, address, auth } since 2 { name });
 
-/// Ends a connection that cannot be.
+/// Refuses a connection or a boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// For people: what is wrong and what to do.
+    /// Human-readable: what is wrong and what to do.
     pub why: String,
-    /// The process whose boot is refused: an answer may come late, to its successor. 0: whoever
-    /// hears it.
+    /// The process whose boot is refused, because the answer may arrive late, at its successor. 0:
+    /// any process.
     pub process: u64,
 }
 wire_record!(Refused version 2 compat 1 { why } since 2 { process });
 
-/// Send me the map from here on, now and whenever it changes.
+/// Requests the map from here on, now and whenever it changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscribe {
-    /// What I have.
+    /// The epoch that the sender has.
     pub have: Epoch,
     /// Its digest.
     pub digest: Digest,
-    /// Once only.
+    /// Whether to send it only once.
     pub once: bool,
 }
 wire_record!(Subscribe version 1 compat 1 { have, digest, once });
 
-/// A whole map.
+/// A full map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapFull {
     /// An encoded [`crate::map::ClusterMap`].
@@ -66,9 +66,9 @@ wire_fields!(MapFull { map });
 pub struct MapDeltas {
     /// Encoded [`crate::map::MapDelta`]s, ascending without gaps.
     pub deltas: Vec<Bytes>,
-    /// Newest epoch the sender knows.
+    /// Newest epoch that the sender knows.
     pub newest: Epoch,
-    /// News that everybody who is told passes on: who was told first. (How: `osd::spread`.)
+    /// For deltas that receivers pass on: the first receiver. (How: `osd::spread`.)
     pub root: Option<OsdId>,
 }
 wire_fields!(MapDeltas {
@@ -77,105 +77,107 @@ wire_fields!(MapDeltas {
     root
 });
 
-/// I have this map. Daemons tell the monitor they subscribe to, so that old epochs can go.
+/// The sender has this map. Daemons tell the monitor they subscribe to, so that old epochs can be
+/// dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapAck {
-    /// Which.
+    /// The epoch.
     pub epoch: Epoch,
 }
 wire_fields!(MapAck { epoch });
 
-/// Who leads the monitors, told to subscribed OSDs: a new leader knows nothing of their groups, and
-/// gets everything with the next beacon.
+/// Tells subscribed OSDs which monitor leads: a new leader knows nothing of their PGs and gets a
+/// complete report with the next beacon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Led {
     /// The leader.
     pub leader: MonId,
-    /// Its term: a leader that was elected again has forgotten what it knew.
+    /// Its term: a re-elected leader has forgotten what it knew.
     pub term: u64,
 }
 wire_record!(Led version 1 compat 1 { leader, term });
 
-/// Are you there? From whoever has a session with a monitor and has heard nothing for a while: a
-/// process that hangs keeps its connections.
+/// A ping, sent by a client or daemon that has heard nothing from its monitor for a while: a hung
+/// process keeps its connections open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionPing {
-    /// Counts the questions of one session.
+    /// Counts the pings of one session.
     pub number: u64,
 }
 wire_record!(SessionPing version 1 compat 1 { number });
 
-/// The answer.
+/// The answer to a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionPong {
-    /// The question's.
+    /// The ping's number.
     pub number: u64,
-    /// Whether it knows who leads the monitors; one that does not can neither carry anything out
-    /// nor tell of a new map.
+    /// Whether the monitor knows a leader; without one it can neither execute requests nor report
+    /// new maps.
     pub led: bool,
 }
 wire_record!(SessionPong version 1 compat 1 { number, led });
 
-/// An OSD asks to be let up. Repeated until the map says that this process is up.
+/// An OSD asks to be marked up. Repeated until the map shows this process as up.
 ///
-/// It asks for an instance and does not bring one: the monitors grant the next number to this
-/// process. A number that a daemon counts for itself can be taken twice (it goes on under a new one
-/// in memory, is killed, and counts to the same one again), and then it is up at once in an
+/// It asks for an instance instead of choosing one: the monitors grant the next number to this
+/// process. A number that a daemon counts itself can be used twice (it continues under a new number
+/// in memory, is killed, and counts to the same number again); it would then be up at once in an
 /// interval that it knows nothing of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Boot {
-    /// Which.
+    /// The OSD.
     pub osd: OsdId,
-    /// The newest instance of this OSD that its store or the map it has seen names; 0 for a fresh
+    /// The newest instance of this OSD named by its store or by a map that it has seen; 0 for a new
     /// store.
     pub instance: Instance,
     /// Where it listens.
     pub address: Address,
     /// Identity of its store.
     pub store: u128,
-    /// What it speaks.
+    /// Bits of the features it supports.
     pub features: u64,
-    /// Device class for CRUSH, when it is not in the hierarchy yet.
+    /// Device class for CRUSH, if the OSD is not in the hierarchy yet.
     pub class: String,
-    /// Capacity in bytes: its first CRUSH weight is that in TiB.
+    /// Capacity in bytes: its initial CRUSH weight is the capacity in TiB.
     pub capacity: u64,
-    /// Host bucket for CRUSH, when it is not in the hierarchy yet.
+    /// Host bucket for CRUSH, if the OSD is not in the hierarchy yet.
     pub host: String,
-    /// A random number of the process that asks, never 0: the instance is granted to it alone.
+    /// A random number of the requesting process, never 0: the instance is granted to that process
+    /// alone.
     pub process: u64,
 }
 wire_record!(Boot version 2 compat 2 { osd, instance, address, store, features, class, capacity, host } since 2 { process });
 
-/// An OSD does not answer another (CEPH-47). Sent again while it lasts, and once with `alive` when
-/// it does answer again.
+/// An OSD does not answer another (CEPH-47). Repeated while that lasts; sent once with `alive` when
+/// it answers again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureReport {
-    /// Who is silent.
+    /// The silent OSD.
     pub target: OsdId,
-    /// Which life of it.
+    /// Its instance.
     pub instance: Instance,
-    /// Who says so.
+    /// The reporting OSD.
     pub reporter: OsdId,
-    /// For how long, in milliseconds; the reporter's own late wake-ups are taken off.
+    /// For how many milliseconds, minus the delays of the reporter's own wake-ups.
     pub silent_ms: u64,
     /// Withdraws earlier reports.
     pub alive: bool,
     /// Its connection was refused: the process is gone.
     pub refused: bool,
-    /// The target says so itself: it is shutting down, or its disk failed.
+    /// The target reports itself: it is shutting down, or its disk failed.
     pub itself: bool,
-    /// With `itself`: it goes on, but its disk does not answer. With `alive`: the disk answers
-    /// again.
+    /// With `itself`: the OSD continues, but its disk does not respond. With `alive`: the disk
+    /// responds again.
     pub stalled: bool,
 }
 wire_record!(FailureReport version 2 compat 1 { target, instance, reporter, silent_ms, alive, refused, itself } since 2 { stalled });
 
-/// A primary has peered: commit the activation of the interval.
+/// A primary has peered and asks the monitors to commit the activation of the interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PgActivateRequest {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
-    /// Which interval.
+    /// The interval.
     pub interval: Epoch,
     /// Its complete members.
     pub members: Vec<OsdId>,
@@ -186,14 +188,14 @@ wire_fields!(PgActivateRequest {
     members
 });
 
-/// A primary asks for a temporary acting set, or for its end.
+/// A primary requests a temporary acting set, or its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PgTemporaryRequest {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
-    /// The interval it sees.
+    /// The primary's current interval.
     pub interval: Epoch,
-    /// Who should act; empty: those that CRUSH says.
+    /// The requested acting set; empty: the one chosen by CRUSH.
     pub acting: Vec<OsdId>,
 }
 wire_fields!(PgTemporaryRequest {
@@ -202,26 +204,26 @@ wire_fields!(PgTemporaryRequest {
     acting
 });
 
-/// A group's state as its primary sees it.
+/// A PG's state as seen by its primary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PgReport {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
     /// The interval.
     pub interval: Epoch,
     /// Bits of [`pg_state`].
     pub state: u32,
-    /// Objects.
+    /// Number of objects.
     pub objects: u64,
     /// Bytes of data.
     pub bytes: u64,
-    /// Copies that are missing or old.
+    /// Replicas of objects that are missing or outdated.
     pub degraded: u64,
-    /// Copies that are complete but in the wrong place.
+    /// Replicas of objects that are complete but not where CRUSH places them.
     pub misplaced: u64,
-    /// Objects of which no live member has the newest version.
+    /// Objects whose newest version no live member has.
     pub unfound: u64,
-    /// Whom peering waits for.
+    /// OSDs that peering waits for.
     pub waits_for: Vec<OsdId>,
 }
 wire_record!(PgReport version 1 compat 1 {
@@ -230,49 +232,50 @@ wire_record!(PgReport version 1 compat 1 {
 
 /// Bits of [`PgReport::state`].
 pub mod pg_state {
-    /// Finding out what the members have.
+    /// Collecting what the members have.
     pub const PEERING: u32 = 1;
     /// Serves.
     pub const ACTIVE: u32 = 2;
-    /// Has as many complete members as the pool wants, in their places.
+    /// As many complete members as the pool wants, where CRUSH places them.
     pub const CLEAN: u32 = 4;
-    /// Fewer members than the pool wants, or some miss objects.
+    /// Fewer members than the pool wants, or some lack objects.
     pub const DEGRADED: u32 = 8;
     /// Bringing members up to date by log.
     pub const RECOVERING: u32 = 16;
     /// Bringing members up to date by comparing contents.
     pub const BACKFILLING: u32 = 32;
-    /// Members are not those that CRUSH says.
+    /// The members are not those that CRUSH chose.
     pub const REMAPPED: u32 = 64;
-    /// Cannot go on without a member that is down.
+    /// Cannot continue without a member that is down.
     pub const DOWN: u32 = 128;
     /// Fewer complete members than `min_size`.
     pub const UNDERSIZED: u32 = 256;
 }
 
-/// An OSD's figures, sent every few seconds and after changes; kept by the leader, not replicated.
+/// An OSD's statistics, sent every few seconds and after changes; kept by the leader, not
+/// replicated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beacon {
-    /// Whose.
+    /// The OSD.
     pub osd: OsdId,
-    /// Which life.
+    /// Its instance.
     pub instance: Instance,
     /// Capacity in bytes.
     pub total: u64,
-    /// Of which used.
+    /// Bytes used.
     pub used: u64,
-    /// Groups it is primary of; only those that changed since the last beacon unless `all`.
+    /// PGs whose primary it is; only those changed since the last beacon unless `all`.
     pub pgs: Vec<PgReport>,
     /// Whether `pgs` is complete.
     pub all: bool,
-    /// Operations that have waited for long, for people.
+    /// Operations that have waited for long, human-readable.
     pub slow: Vec<String>,
-    /// What is wrong with the device, for people: it is slow or hangs. Empty: nothing.
+    /// What is wrong with the device, human-readable: it is slow or hangs. Empty: nothing.
     pub device: String,
-    /// What keeps the store from using all of its space, for people: its host's file system has
+    /// What keeps the store from using all of its space, human-readable: its host's file system has
     /// less. Empty: nothing.
     pub space: String,
-    /// It has lately had no room for what recovery or backfill brings; `false` before version 3.
+    /// Whether it recently lacked space for recovery or backfill; `false` before version 3.
     pub no_room: bool,
 }
 wire_record!(Beacon version 3 compat 1 { osd, instance, total, used, pgs, all, slow } since 2 { device, space } since 3 { no_room });
@@ -291,9 +294,9 @@ wire_record!(Command version 1 compat 1 { token, request });
 /// The answer, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandReply {
-    /// From the request.
+    /// Copied from the request.
     pub token: u64,
-    /// One line for people: what is wrong and what to do. None is success.
+    /// One human-readable line: what is wrong and what to do. `None` is success.
     pub error: Option<String>,
     /// JSON.
     pub reply: String,
@@ -308,14 +311,14 @@ pub struct RaftStep {
 }
 wire_fields!(RaftStep { message });
 
-/// How bad.
+/// Severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Of interest when looking for something else.
+    /// Useful when investigating something else.
     Debug {},
     /// Normal.
     Info {},
-    /// Somebody should look.
+    /// An operator should look at it.
     Warn {},
     /// Something failed.
     Error {},
@@ -325,22 +328,22 @@ wire_enum!(Severity { 1 => Debug {}, 2 => Info {}, 3 => Warn {}, 4 => Error {} }
 /// A line for the cluster log; the monitors drop repetitions by sender, instance and number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
-    /// Who says it.
+    /// The sender.
     pub from: Entity,
-    /// Which life.
+    /// The sender's instance.
     pub instance: Instance,
-    /// Dense per life.
+    /// Consecutive within the instance.
     pub number: u64,
-    /// How bad.
+    /// Its severity.
     pub severity: Severity,
-    /// What.
+    /// The line.
     pub text: String,
-    /// What it is about, if whoever else says so says nothing new: many daemons meet one fault of
-    /// a program, each with other data in its text. The cluster log keeps the first line of a
-    /// key only. Empty: every line counts.
+    /// Deduplication key: many daemons may report the same fault of a program, each with other data
+    /// in its text. The cluster log keeps only the first line with a key. Empty: every line is
+    /// kept.
     pub once: String,
 }
-// A monitor that kept what the others drop would number the lines otherwise: it must stop instead.
+// A monitor that kept lines which others drop would number them differently: it must stop instead.
 wire_record!(LogLine version 2 compat 2 { from, instance, number, severity, text } since 2 { once });
 
 /// Lines for the cluster log.
@@ -351,14 +354,14 @@ pub struct ClusterLog {
 }
 wire_fields!(ClusterLog { lines });
 
-/// A monitor that does not lead passes a request on.
+/// A monitor that is not the leader forwards a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {
-    /// Who asked.
+    /// The sender of the request.
     pub from: Entity,
-    /// Which monitor has the connection.
+    /// The monitor that has the connection.
     pub via: MonId,
-    /// The forwarding monitor's number for it.
+    /// The forwarding monitor's number for the request.
     pub token: u64,
     /// Type number of the request.
     pub kind: u16,
@@ -366,7 +369,7 @@ pub struct Forward {
     pub compat: u8,
     /// Its meta section.
     pub meta: Bytes,
-    /// The name that the client gave.
+    /// The client's name.
     pub name: Name,
 }
 wire_record!(Forward version 2 compat 1 { from, via, token, kind, compat, meta } since 2 { name });
@@ -374,7 +377,7 @@ wire_record!(Forward version 2 compat 1 { from, via, token, kind, compat, meta }
 /// The leader's answer to a forwarded request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardReply {
-    /// From the request.
+    /// Copied from the request.
     pub token: u64,
     /// Type number of the answer.
     pub kind: u16,

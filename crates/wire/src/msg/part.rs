@@ -1,35 +1,37 @@
-//! What can be said of a part of an operation whatever the object: one table, with every part in
+//! Properties of operations' parts that do not depend on the object: one table with every part in
 //! it.
 //!
-//! What depends on the object is decided in the crate `object` alone; engines and clients ask here.
+//! What depends on the object is decided in the crate `object` alone; engines and clients use this
+//! table.
 
 use super::client::{OP_BYTES_MAX, SubOp};
 use super::snap::COPY_SMALL_BYTES_MAX;
 use bytes::Bytes;
 use nacre_types::{Name, ObjectId};
 
-/// What a part is for.
+/// The kind of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Reads the object as clients see it: data, attributes, omap.
+    /// Reads the object's data, attributes or omap.
     Reads,
-    /// Changes that.
+    /// Changes data, attributes or omap.
     Writes,
-    /// A condition on that.
+    /// A condition on data, attributes or omap.
     Guards,
-    /// Runs a method; whether it writes only its class knows.
+    /// Runs a method; only its class decides whether it writes.
     Calls,
-    /// Changes watches and locks, which are of the live object alone.
+    /// Changes watches and locks, which only the live object has.
     Claims,
-    /// Reads watches, locks, clones, or what is of no one object: not of a snapshot.
+    /// Reads watches, locks, clones, or something that belongs to no object; not possible on a
+    /// snapshot.
     Asks,
 }
 
-/// What a part looks at, beside whether the object exists, its size and version. An engine that has
-/// to fetch it does so before the operation is evaluated.
+/// What a part reads besides the object's existence, size and version. An engine that has to fetch
+/// it does so before the operation is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Looks<'a> {
-    /// Nothing, or nothing that is known before.
+    /// Nothing, or nothing known in advance.
     Nothing,
     /// Attributes.
     Attrs,
@@ -37,45 +39,45 @@ pub enum Looks<'a> {
     Data(u64, u64),
     /// Values of omap keys.
     Keys(&'a [Bytes]),
-    /// Omap entries: after which key, how many.
+    /// Omap entries: after this key, at most this many.
     Entries(&'a Bytes, u32),
     /// Attributes, data and omap.
     All,
 }
 
-/// With which other parts a part can be in one operation.
+/// Which other parts may be in the same operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stands {
-    /// With any.
+    /// Any.
     Free,
-    /// With none; what is said of one that is not alone.
+    /// None; the text is the error otherwise.
     Alone(&'static str),
-    /// Last, and what is before it changes nothing.
+    /// It must be the last part, and parts before it must not write.
     Last,
 }
 
 /// See the module head.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// What it is for.
+    /// Its kind.
     pub kind: Kind,
-    /// Bytes of the operation's payload that are its.
+    /// Bytes of the operation's payload that belong to it.
     pub payload: u64,
-    /// Bytes that its answer may have, as far as that is much.
+    /// Bytes that its answer may have; counted only where that can be many.
     pub reply: u64,
-    /// The byte behind the range that it writes or compares.
+    /// End of the range that it writes or compares, excluded.
     pub end: u64,
-    /// The client's attribute that it names.
+    /// The client attribute that it names.
     pub attr: Option<&'a Name>,
     /// The lock that it names.
     pub lock: Option<&'a Name>,
-    /// What it looks at.
+    /// What it reads.
     pub looks: Looks<'a>,
-    /// What it can be with.
+    /// What it may be combined with.
     pub stands: Stands,
 }
 
-/// What a page of an omap is taken to be.
+/// Assumed size of a page of an omap.
 const OMAP_REPLY: u64 = 1 << 20;
 
 const fn plain<'a>(kind: Kind) -> Facts<'a> {
@@ -233,7 +235,7 @@ impl SubOp {
         }
     }
 
-    /// Whether it changes the object, or may: of a call, only the class knows.
+    /// Whether it changes the object, or may: for a call, only the class knows.
     #[inline]
     #[must_use]
     pub fn is_write(&self) -> bool {
@@ -249,7 +251,7 @@ impl SubOp {
         self.facts().kind == Kind::Calls
     }
 
-    /// How many bytes of the operation's payload are this part's.
+    /// Bytes of the operation's payload that belong to this part.
     #[inline]
     #[must_use]
     pub fn payload_len(&self) -> u64 {
@@ -298,7 +300,7 @@ impl SubOp {
         }
     }
 
-    /// The object that it copies.
+    /// The source object of a copy.
     #[must_use]
     pub const fn source(&self) -> Option<&ObjectId> {
         if let Self::CopyFrom { source } = self {
@@ -313,7 +315,7 @@ impl SubOp {
 mod tests {
     use super::*;
 
-    /// A range that ends nowhere is no small one.
+    /// A range without an end is not a small one.
     #[test]
     fn ranges_do_not_wrap() {
         let ends = |op: SubOp| op.facts().end;

@@ -1,4 +1,4 @@
-//! Between OSDs: updates, heartbeats with read leases, peering, recovery.
+//! Messages between OSDs: updates, heartbeats with read leases, peering, recovery.
 //!
 //! ```text
 //!  update     primary ──Replicate──▶ replica ──ReplicateAcks──▶ primary
@@ -8,9 +8,9 @@
 //!  recovery   needs it ──Pull──▶ has it ──Push──▶ ──PushAck──▶
 //!  backfill   primary ──ScanQuery──▶ target ──ScanReply──▶ ; Push… ; ──Progress──▶ ──ProgressAck──▶
 //! ```
-//! Of what grows with a group (PeerInfo, LogReply, Adopt, AdoptAck) each message goes in `Part`s
-//! when it is long. Every one names the group and the interval it belongs to: work of an older
-//! interval never counts towards a newer one.
+//! Messages that grow with a PG (PeerInfo, LogReply, Adopt, AdoptAck) are split into `Part`s when
+//! they are long. Every message names its PG and interval: work of an older interval never counts
+//! towards a newer one.
 
 use super::client::RequestId;
 use super::{Payload, PayloadCursor};
@@ -19,11 +19,11 @@ use crate::{wire_enum, wire_fields, wire_record};
 use bytes::Bytes;
 use nacre_types::{Epoch, Name, ObjectId, PgId, SnapId, Version};
 
-/// A step of an update, on the entry's object, with values in place of conditions: what is
-/// replicated is the effect.
+/// One step of an update of the entry's object. Conditions are already resolved to values: the
+/// effect is what is replicated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Makes it exist.
+    /// Creates the object.
     Touch {},
     /// Writes from the payload.
     Write {
@@ -41,21 +41,21 @@ pub enum Effect {
     },
     /// Sets the size.
     Truncate {
-        /// Bytes.
+        /// The new size in bytes.
         size: u64,
     },
-    /// Removes it.
+    /// Removes the object.
     Remove {},
     /// Sets an attribute.
     SetAttr {
-        /// Which.
+        /// The attribute.
         name: Name,
-        /// To what.
+        /// Its new value.
         value: Bytes,
     },
     /// Removes an attribute.
     RemoveAttr {
-        /// Which.
+        /// The attribute.
         name: Name,
     },
     /// Sets omap keys.
@@ -65,15 +65,15 @@ pub enum Effect {
     },
     /// Removes omap keys.
     OmapRemove {
-        /// Which.
+        /// The keys.
         keys: Vec<Bytes>,
     },
     /// Removes all omap keys.
     OmapClear {},
-    /// Makes the object what another one of the same name is: data, attributes, omap. The receiver
-    /// has it, at the version that the sender has.
+    /// Copies data, attributes and omap from another object with the same name. The receiver has
+    /// that object at the same version as the sender.
     CloneFrom {
-        /// Which snapshot's object, or the live one.
+        /// The snapshot of the source, or the live object.
         snapshot: SnapId,
     },
 }
@@ -91,14 +91,14 @@ wire_enum!(Effect {
     11 => CloneFrom { snapshot },
 });
 
-/// How much a group holds.
+/// How much a PG holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Objects.
+    /// Number of objects.
     pub objects: u64,
     /// Sum of their sizes in bytes.
     pub bytes: u64,
-    /// A guess since the group was split; nobody has counted yet.
+    /// Estimated since a split of the PG; not counted yet.
     pub estimated: bool,
 }
 wire_fields!(Totals {
@@ -107,24 +107,24 @@ wire_fields!(Totals {
     estimated
 });
 
-/// A client's lowest unanswered sequence number, as the group knows it.
+/// A client's lowest unanswered sequence number, as known to the PG.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientMark {
-    /// Whose; the sequence number is the mark.
+    /// The client; the sequence number is the lowest unanswered one.
     pub below: RequestId,
 }
 wire_fields!(ClientMark { below });
 
-/// The group's memory of operations beyond its log.
+/// The PG's memory of operations that its log no longer has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dedup {
-    /// Operations not yet confirmed: their updates.
+    /// Updates whose answers are not yet confirmed.
     pub records: Vec<Record>,
-    /// One per client.
+    /// One mark per client.
     pub marks: Vec<ClientMark>,
-    /// The last update of each of these clients: the one with the oldest is forgotten first.
+    /// The last update of each of these clients: the client with the oldest is forgotten first.
     pub last: Vec<Version>,
-    /// Clients have been forgotten: one that is not here may have been here.
+    /// Whether clients have been forgotten: a client that is absent here may be one of them.
     pub forgot: bool,
 }
 wire_fields!(Dedup {
@@ -134,61 +134,61 @@ wire_fields!(Dedup {
     forgot
 });
 
-/// An object that a member's log has and its store does not.
+/// An object that is in a member's log but not in its store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// Which.
+    /// The object.
     pub object: ObjectId,
-    /// The version it must be brought to.
+    /// The version that is needed.
     pub need: Version,
     /// The version the store has; [`Version::NONE`] for none.
     pub have: Version,
 }
 wire_fields!(Missing { object, need, have });
 
-/// A missing object whose copy has what is needed, and updates on it that an adopted log undid.
-/// Nobody was told of them.
+/// A missing object whose replica contains the needed version, plus updates that an adopted log
+/// undid. Those updates were never acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Undone {
-    /// Which.
+    /// The object.
     pub object: ObjectId,
-    /// The version before them: the one that is needed.
+    /// The version before those updates: the one that is needed.
     pub base: Version,
-    /// They, oldest first, at least one. The copy is at the last one's version.
+    /// The undone updates, oldest first, at least one. The replica is at the last one's version.
     pub entries: Vec<Record>,
 }
 wire_record!(Undone version 1 compat 1 { object, base, entries });
 
-/// An update on its way to a replica.
+/// An update for a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaUpdate {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
-    /// In which interval.
+    /// The interval.
     pub interval: Epoch,
-    /// For the log.
+    /// The record for the log.
     pub entry: Record,
-    /// For the store. That the object's version is the entry's afterwards is none of them.
+    /// Changes to the store. Setting the object's version to the record's is implied.
     pub effects: Vec<Effect>,
-    /// The receiver gets the entry only, since it lacks the object: recovery brings that.
+    /// Only the record is sent, because the receiver lacks the object: recovery will bring it.
     pub entry_only: bool,
-    /// Bytes of the message's payload that the effects are about, behind those of earlier updates.
+    /// Bytes of the message's payload that the effects use, after those of earlier updates.
     pub payload: u64,
-    /// Everything up to here is durable on the whole acting set.
+    /// Everything up to this version is durable on the whole acting set.
     pub committed: Version,
-    /// The log may forget everything up to here.
+    /// The log may be trimmed up to this version.
     pub trim: Version,
-    /// Answer with [`ReplicateApplied`] as soon as it is applied in memory: the client asked for
-    /// an early answer (CEPH-46).
+    /// Answer with [`ReplicateApplied`] as soon as it is applied in memory: the client requested an
+    /// early answer (CEPH-46).
     pub tell_applied: bool,
-    /// Bytes that it takes of a store's room, clones included.
+    /// Bytes that it takes of the store's space, clones included.
     pub takes: u64,
 }
 wire_record!(ReplicaUpdate version 1 compat 1 {
     pg, interval, entry, effects, entry_only, payload, committed, trim, tell_applied, takes,
 });
 
-/// What a primary ordered in one turn, for one replica.
+/// The updates that a primary ordered in one turn, for one replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replicate {
     /// In order.
@@ -197,7 +197,7 @@ pub struct Replicate {
 wire_fields!(Replicate { updates });
 
 impl Replicate {
-    /// One message for each update: what a network that loses some of them could deliver.
+    /// Splits it into one message per update, which is what a lossy network could deliver.
     #[must_use]
     pub fn split(self, payload: Payload) -> Vec<(Self, Payload)> {
         let mut payload = PayloadCursor::new(payload);
@@ -216,26 +216,26 @@ impl Replicate {
     }
 }
 
-/// Everything up to `version` is applied here, in memory; it is not durable yet.
+/// Everything up to `version` is applied in the sender's memory; it is not durable yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicateApplied {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
-    /// In which interval.
+    /// The interval.
     pub interval: Epoch,
-    /// Up to where.
+    /// The last applied version.
     pub version: Version,
 }
 wire_record!(ReplicateApplied version 1 compat 1 { pg, interval, version });
 
-/// Everything up to `version` is durable here.
+/// Everything up to `version` is durable at the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Logged {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
-    /// In which interval.
+    /// The interval.
     pub interval: Epoch,
-    /// Up to where.
+    /// The last durable version.
     pub version: Version,
 }
 wire_fields!(Logged {
@@ -244,107 +244,106 @@ wire_fields!(Logged {
     version
 });
 
-/// What became durable in a turn of the sender's, of all groups of which the receiver is the
-/// primary.
+/// What became durable in one turn of the sender, for all PGs whose primary is the receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicateAcks {
-    /// Each group once, in order.
+    /// Each PG once, in order.
     pub logged: Vec<Logged>,
-    /// The sender's store is nearly full: updates that need room should be refused while they
-    /// still can be.
+    /// The sender's store is nearly full: refuse updates that need space while that is still
+    /// possible.
     pub nearly_full: bool,
 }
 wire_record!(ReplicateAcks version 1 compat 1 { logged, nearly_full });
 
-/// Are you there? And: grant me a read lease.
+/// A heartbeat that also requests a read lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ping {
-    /// The sender's clock, returned as it is.
+    /// The sender's clock, returned unchanged.
     pub stamp: u64,
 }
 wire_record!(Ping version 1 compat 1 { stamp });
 
-/// I am. Until `lease_ns` after I received the ping I shall take part in no interval that takes a
-/// group from you without saying how long your lease still runs.
+/// The answer to a ping. Until `lease_ns` after the ping arrived, the sender will not take part in
+/// an interval that takes a PG from the receiver without reporting how long the receiver's lease
+/// still runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pong {
-    /// From the ping.
+    /// Copied from the ping.
     pub stamp: u64,
     /// Nanoseconds; 0 grants none.
     pub lease_ns: u64,
     /// As in [`ReplicateAcks`].
     pub nearly_full: bool,
-    /// Bytes of updates that the receiver may have unacknowledged at the sender; 0 if it does not
-    /// say (before version 2).
+    /// Bytes of updates that the receiver may have unacknowledged at the sender; 0 if not reported
+    /// (before version 2).
     pub share: u64,
-    /// Bytes that one update may have if it is larger than that and goes alone.
+    /// Largest single update that may exceed `share` if it is sent alone, in bytes.
     pub most: u64,
-    /// The sender has lately had no room for what recovery or backfill brings; `false` before
-    /// version 3.
+    /// Whether the sender recently lacked space for recovery or backfill; `false` before version 3.
     pub no_room: bool,
 }
 wire_record!(Pong version 3 compat 1 { stamp, lease_ns, nearly_full } since 2 { share, most } since 3 { no_room });
 
-/// What do you know of this group?
+/// Asks what the receiver knows of a PG.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerQuery {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
     /// The interval that is peering.
     pub interval: Epoch,
 }
 wire_fields!(PeerQuery { pg, interval });
 
-/// A member's state, as far as peering must know it.
+/// A member's state, as far as peering needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PgInfo {
-    /// Whether it has anything of the group.
+    /// Whether it has any data of the PG.
     pub exists: bool,
-    /// The last interval that it knows to have been activated with it as a member, or whose log it
-    /// adopted as one.
+    /// The last interval that the member knows to have been activated with it as a member, or whose
+    /// log it adopted as a member.
     pub activated: Epoch,
     /// Its log's last entry.
     pub head: Version,
     /// The entry before its log's first.
     pub tail: Version,
     /// The last version of each interval that occurs in its log (or is its tail's), ascending:
-    /// enough to find where two logs part.
+    /// enough to find where two logs diverge.
     pub spans: Vec<Version>,
-    /// Everything up to here it knows to be durable on a whole acting set.
+    /// Known to be durable on a whole acting set up to this version.
     pub committed: Version,
-    /// Objects from this position on are not here yet; none when it is complete.
+    /// Objects from this position on are not here yet; `None` when it is complete.
     pub backfill: Option<Bytes>,
-    /// Objects that its log has and its store does not.
+    /// Objects that are in its log but not in its store.
     pub missing: Vec<Missing>,
 }
 wire_record!(PgInfo version 1 compat 1 { exists, activated, head, tail, spans, committed, backfill, missing });
 
-/// This.
+/// The answer to [`PeerQuery`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerInfo {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
     /// The interval that asked.
     pub interval: Epoch,
-    /// State.
+    /// The member's state.
     pub info: PgInfo,
     /// How long the prior primary may still answer reads under a lease granted here, in
     /// nanoseconds.
     pub lease_left_ns: u64,
-    /// How many bytes of attributes, omap entries and log the sender's store takes in one
-    /// transaction; 0 if it does not say (before version 2).
+    /// Limit on the attributes, omap entries and log in one transaction of the sender's store, in
+    /// bytes; 0 if not reported (before version 2).
     pub logged_max: u64,
 }
 wire_record!(PeerInfo version 2 compat 1 { pg, interval, info, lease_left_ns } since 2 { logged_max });
 
-/// Send me your log after `common`.
+/// Requests the receiver's log after `common`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogQuery {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
     /// The interval that is peering.
     pub interval: Epoch,
-    /// The last entry we share; the whole log if it has it no longer.
+    /// The last shared entry; if the receiver no longer has it, it sends its whole log.
     pub common: Version,
 }
 wire_fields!(LogQuery {
@@ -353,10 +352,10 @@ wire_fields!(LogQuery {
     common
 });
 
-/// Here it is.
+/// The answer to [`LogQuery`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogReply {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
     /// The interval that asked.
     pub interval: Epoch,
@@ -368,21 +367,21 @@ pub struct LogReply {
     pub head: Version,
     /// In order.
     pub entries: Vec<Record>,
-    /// Memory of older operations.
+    /// Memory of operations older than the log.
     pub dedup: Dedup,
-    /// What the group holds at the tail.
+    /// What the PG holds at the tail.
     pub totals: Totals,
 }
 wire_record!(LogReply version 1 compat 1 { pg, interval, from, tail, head, entries, dedup, totals });
 
-/// Make your log this: cut it after `from`, append `entries`.
+/// Replaces the receiver's log: cut it after `from` and append `entries`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adopt {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
     /// The interval that is peering.
     pub interval: Epoch,
-    /// The last entry we share. With `restart` all of the receiver's log goes.
+    /// The last shared entry. With `restart` the receiver drops its whole log.
     pub from: Version,
     /// The log's tail.
     pub tail: Version,
@@ -390,70 +389,70 @@ pub struct Adopt {
     pub head: Version,
     /// In order.
     pub entries: Vec<Record>,
-    /// Memory of older operations; replaces the receiver's.
+    /// Memory of operations older than the log; replaces the receiver's.
     pub dedup: Dedup,
-    /// The logs share nothing: start over, and be backfilled from the first object.
+    /// The logs share nothing: start over with backfill from the first object.
     pub restart: bool,
-    /// Everything up to here is durable on a whole acting set.
+    /// Everything up to this version is durable on a whole acting set.
     pub committed: Version,
-    /// What the group holds at the tail.
+    /// What the PG holds at the tail.
     pub totals: Totals,
 }
 wire_record!(Adopt version 1 compat 1 {
     pg, interval, from, tail, head, entries, dedup, restart, committed, totals,
 });
 
-/// A part of a message whose size grows with a group's log, memory or objects.
+/// A part of a message whose size grows with a PG's log, memory or objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Which group the message is about.
+    /// The PG that the message concerns.
     pub pg: PgId,
-    /// In which interval.
+    /// The interval.
     pub interval: Epoch,
     /// The message's type number.
     pub kind: u16,
     /// The oldest version of that type that its reader must know.
     pub compat: u8,
-    /// The message's length and checksum: parts that name the same belong together, whenever they
+    /// The message's length and checksum: parts with the same values belong together, whenever they
     /// were sent.
     pub whole: (u32, u32),
-    /// Which part, from 0.
+    /// The part's index, from 0.
     pub index: u32,
-    /// Of how many.
+    /// The number of parts.
     pub count: u32,
-    /// It.
+    /// The part's bytes.
     pub bytes: Bytes,
 }
 wire_record!(Part version 1 compat 1 { pg, interval, kind, compat, whole, index, count, bytes });
 
-/// Done, durably.
+/// The log was adopted, durably.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdoptAck {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
-    /// In which interval.
+    /// The interval.
     pub interval: Epoch,
     /// The log's head.
     pub head: Version,
-    /// What the log has and the store does not.
+    /// Objects that are in the log but not in the store.
     pub missing: Vec<Missing>,
-    /// From where on objects are not here yet.
+    /// Objects from this position on are not here yet.
     pub backfill: Option<Bytes>,
-    /// Of what is missing, copies that only have more than they should.
+    /// Missing objects whose replicas only contain undone updates in addition.
     pub undone: Vec<Undone>,
 }
 wire_record!(AdoptAck version 1 compat 1 { pg, interval, head, missing, backfill, undone });
 
-/// Push me this object.
+/// Requests an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pull {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
-    /// In which interval.
+    /// The interval.
     pub interval: Epoch,
-    /// Which object.
+    /// The object.
     pub object: ObjectId,
-    /// At which version.
+    /// The version needed.
     pub version: Version,
 }
 wire_fields!(Pull {
@@ -463,76 +462,77 @@ wire_fields!(Pull {
     version
 });
 
-/// A part of an object, or its absence. The first part replaces what the receiver had.
+/// A part of an object, or the fact that it does not exist. The first part replaces what the
+/// receiver had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Push {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
-    /// In which interval.
+    /// The interval.
     pub interval: Epoch,
-    /// Which object.
+    /// The object.
     pub object: ObjectId,
-    /// At which version.
+    /// Its version.
     pub version: Version,
     /// Whether it does not exist at that version.
     pub absent: bool,
-    /// Its number, from 0.
+    /// The part's number, from 0.
     pub part: u32,
     /// Whether this part is the last.
     pub last: bool,
     /// The object's size.
     pub size: u64,
-    /// Where the payload goes.
+    /// Offset of the payload in the object.
     pub offset: u64,
     /// All attributes, with the first part.
     pub attrs: Vec<(Name, Bytes)>,
-    /// Some of the omap.
+    /// A part of the omap.
     pub omap: Vec<(Bytes, Bytes)>,
-    /// Number of the transfer, larger than that of any which this sender began before: parts of
-    /// two need not be cut alike.
+    /// Number of the transfer, larger than the number of any earlier transfer by this sender: two
+    /// transfers may be split into different parts.
     pub transfer: u64,
 }
 wire_record!(Push version 2 compat 1 {
     pg, interval, object, version, absent, part, last, size, offset, attrs, omap
 } since 2 { transfer });
 
-/// The part is durable here. Or, `have` false, an answer to [`Pull`]: I do not have that object at
-/// that version.
+/// The part is durable at the sender. Or, with `have` false, the answer to [`Pull`]: the sender
+/// cannot provide that object at that version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushAck {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
-    /// In which interval.
+    /// The interval.
     pub interval: Epoch,
-    /// Which object.
+    /// The object.
     pub object: ObjectId,
-    /// At which version.
+    /// Its version.
     pub version: Version,
-    /// Which part.
+    /// The part's number.
     pub part: u32,
-    /// False: cannot push it.
+    /// `false`: the object cannot be pushed.
     pub have: bool,
-    /// With `have` false: it is here at that version and cannot be read. Push it to me when you
-    /// have it from somebody else.
+    /// With `have` false: the sender has that version but cannot read it, and asks for it once the
+    /// receiver has it from another OSD.
     pub damaged: bool,
-    /// Which transfer the part is of.
+    /// The part's transfer.
     pub transfer: u64,
 }
 wire_record!(PushAck version 2 compat 1 { pg, interval, object, version, part, have, damaged } since 2 { transfer });
 
-/// Which objects do you have from here on?
+/// Asks for the objects that the receiver has from a position on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanQuery {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
-    /// In which interval.
+    /// The interval.
     pub interval: Epoch,
     /// First position.
     pub from: Bytes,
-    /// At most this many.
+    /// Maximum number of objects.
     pub limit: u32,
-    /// Which comparison this is for: larger than that of every one before it in the interval, and
-    /// than the numbers of all transfers that began before it.
+    /// Number of the comparison: larger than that of every earlier one in the interval, and than
+    /// the numbers of all transfers that began before it.
     pub round: u64,
 }
 wire_fields!(ScanQuery {
@@ -543,34 +543,34 @@ wire_fields!(ScanQuery {
     round
 });
 
-/// These.
+/// The answer to [`ScanQuery`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanReply {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
-    /// In which interval.
+    /// The interval.
     pub interval: Epoch,
     /// From the query.
     pub from: Bytes,
-    /// Everything before this position is listed; none: to the group's end.
+    /// Everything before this position is listed; `None`: up to the PG's end.
     pub to: Option<Bytes>,
-    /// Objects and versions, in the group's order.
+    /// Objects and versions, in the PG's order.
     pub objects: Vec<(ObjectId, Version)>,
     /// From the query; 0 before version 2.
     pub round: u64,
 }
 wire_record!(ScanReply version 2 compat 1 { pg, interval, from, to, objects } since 2 { round });
 
-/// Objects before this position are all there: remember it. None: you are complete.
+/// The receiver has all objects before this position and records that. `None`: it is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
-    /// In which interval.
+    /// The interval.
     pub interval: Epoch,
     /// The new cursor.
     pub cursor: Option<Bytes>,
-    /// Which comparison it comes of: [`ScanQuery::round`].
+    /// The comparison that it results from: [`ScanQuery::round`].
     pub round: u64,
 }
 wire_fields!(Progress {
@@ -580,12 +580,12 @@ wire_fields!(Progress {
     round
 });
 
-/// Remembered, durably.
+/// The progress was recorded, durably.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgressAck {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
-    /// In which interval.
+    /// The interval.
     pub interval: Epoch,
     /// From [`Progress`].
     pub cursor: Option<Bytes>,
@@ -599,10 +599,10 @@ wire_fields!(ProgressAck {
     round
 });
 
-/// The group is clean without you: forget it.
+/// The PG is clean without the receiver, which can delete its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discard {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
     /// The interval in which it is clean.
     pub interval: Epoch,

@@ -1,5 +1,5 @@
-//! Between the holders of two ranks of a file system: a change of names of both happens at both, or
-//! at neither (ADR 0006, "Across ranks").
+//! Transactions between the holders of two ranks of a file system: a change that involves names of
+//! both happens at both, or at neither (ADR 0006, "Across ranks").
 //!
 //! ```text
 //!  leader: has the name that is made or removed       participant: has the inode, or the old name
@@ -11,7 +11,7 @@
 //!    ◀─Inquire──                                        it has heard nothing for a while
 //!    ──Decide──▶                                        no decision is known here: it never happened
 //! ```
-//! Each may be sent again, and come again.
+//! Each message may be sent and received more than once.
 
 use crate::fs::{FileKind, Inode, Stamp};
 use crate::{wire_enum, wire_record};
@@ -19,46 +19,46 @@ use nacre_types::{Ino, Name};
 
 use super::fs::{FsNode, FsPlace};
 
-/// One word between two ranks about one transaction.
+/// A message between two ranks about one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FsTransaction {
-    /// Of which file system.
+    /// The file system.
     pub file_system: Name,
-    /// The rank whose holder says it.
+    /// The sending rank.
     pub from: u16,
-    /// The rank whose holder is to hear it.
+    /// The receiving rank.
     pub to: u16,
-    /// Names the transaction: a number that the leader's rank has given, and gives to nothing
+    /// Identifies the transaction: a number allocated by the leader's rank and used for nothing
     /// else.
     pub transaction: Ino,
-    /// What it is about.
+    /// The step.
     pub step: FsStep,
 }
 wire_record!(FsTransaction version 1 compat 1 { file_system, from, to, transaction, step });
 
-/// What is said.
+/// A step of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "there are few of them at a time")]
 pub enum FsStep {
-    /// The participant's part is to be prepared.
+    /// Asks the participant to prepare its part.
     Prepare {
-        /// Which of the transaction's parts, if there are several.
+        /// Index of the part, if the transaction has several.
         index: u8,
-        /// The leader's time: when all of it happens.
+        /// The leader's time, at which the whole transaction happens.
         stamp: Stamp,
-        /// It.
+        /// The part.
         part: FsPart,
     },
-    /// What came of that.
+    /// The result of preparing.
     Prepared {
-        /// Of which part.
+        /// Index of the part.
         index: u8,
-        /// It.
+        /// The result.
         fact: FsFact,
     },
-    /// What the leader has decided for all parts that this participant has.
+    /// The leader's decision for all parts of this participant.
     Decide {
-        /// It happens; else it does not.
+        /// Whether to commit; otherwise abort.
         commit: bool,
     },
     /// The decision is in the participant's journal.
@@ -74,35 +74,35 @@ wire_enum!(FsStep {
     5 => Inquire {},
 });
 
-/// What a participant is to do.
+/// A participant's part of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "there are few of them at a time")]
 pub enum FsPart {
     /// A file gets another name, in the leader's directory.
     Link {
-        /// Which.
+        /// The file.
         ino: Ino,
-        /// Where it is, as far as the client knows.
+        /// Where the file is, as far as the client knows.
         place: Option<FsPlace>,
     },
-    /// A name of an inode goes, in the leader's directory.
+    /// An inode loses a name in the leader's directory.
     Unlink {
-        /// Which.
+        /// The inode.
         ino: Ino,
-        /// It must be an empty directory; else it must be none.
+        /// Whether it must be an empty directory; otherwise it must not be a directory.
         directory: bool,
     },
-    /// A name goes from the participant's directory, and comes to the leader's. The inode stays
-    /// with the rank that has it.
+    /// A name moves from the participant's directory to the leader's. The inode stays with its
+    /// rank.
     Leave {
-        /// From which directory.
+        /// The participant's directory.
         dir: Ino,
-        /// Which name.
+        /// The name.
         name: Name,
     },
-    /// A new directory, empty, whose only name will be the leader's.
+    /// Creates an empty directory whose only name will be in the leader's directory.
     Make {
-        /// What it is to be like: its number does not count.
+        /// The inode to create; its number is ignored.
         inode: Inode,
     },
 }
@@ -113,27 +113,27 @@ wire_enum!(FsPart {
     4 => Make { inode },
 });
 
-/// What a participant says of its part.
+/// A participant's answer about its part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "nearly all are nodes")]
 pub enum FsFact {
-    /// It cannot be done, for this reason of POSIX: nothing is kept of it.
+    /// It cannot be done, with a POSIX error: the participant keeps nothing of it.
     Failed {
-        /// The number.
+        /// The error number.
         errno: u16,
     },
-    /// Another transaction has something that it needs: to be begun again a little later.
+    /// Another transaction uses something that it needs: retry a little later.
     Busy {},
-    /// It can be done: the inode as it is then.
+    /// It can be done; the inode as it will be then.
     Node {
-        /// It.
+        /// The inode.
         node: FsNode,
     },
-    /// It can be done: a third rank has the inode.
+    /// It can be done; a third rank has the inode.
     Elsewhere {
-        /// Its number.
+        /// The inode's number.
         ino: Ino,
-        /// What it is.
+        /// Its kind.
         kind: FileKind,
     },
 }

@@ -1,4 +1,5 @@
-//! Watch and notify: who wants to hear of an object, and how he is told (CHECKLIST CEPH-09).
+//! Watch and notify: how clients register for notifications about an object and receive them
+//! (CHECKLIST CEPH-09).
 //!
 //! ```text
 //!  watcher ──OpRequest[Watch]──▶ primary        a replicated record of the object
@@ -18,22 +19,22 @@ pub const WATCHERS_MAX: usize = 100;
 pub const NOTIFY_BYTES_MAX: u64 = 64 << 10;
 /// Largest reply with which one watcher acknowledges, in bytes.
 pub const NOTIFY_REPLY_MAX: usize = 4096;
-/// Most notifies of one object that wait for acknowledgements.
+/// Most notifies of one object that may wait for acknowledgements.
 pub const NOTIFIES_MAX: usize = 16;
 /// Shortest and longest timeout of a watch, in milliseconds.
 pub const WATCH_TIMEOUT_MS: (u32, u32) = (100, 3_600_000);
 /// Shortest and longest timeout of a notify, in milliseconds.
 pub const NOTIFY_TIMEOUT_MS: (u32, u32) = (10, 600_000);
 
-/// One watch of an object: whose, and which of his. A cookie is used once in a client's life, so
-/// that a watch that is gone never comes back.
+/// Identifies one watch of an object. A client instance uses a cookie once, so a watch that ended
+/// never comes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WatcherId {
-    /// Whose.
+    /// The watching client.
     pub client: ClientId,
-    /// In which life.
+    /// Its instance.
     pub instance: Instance,
-    /// Which of his watches.
+    /// Identifies the watch within the client.
     pub cookie: u64,
 }
 wire_fields!(WatcherId {
@@ -52,10 +53,10 @@ impl fmt::Display for WatcherId {
     }
 }
 
-/// What an object's replicated state says of a watch; the attribute's name says whose it is.
+/// One watch in an object's replicated state; the attribute's name identifies the watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchRecord {
-    /// A watcher silent for so many milliseconds loses the watch.
+    /// A watcher silent for this many milliseconds loses the watch.
     pub timeout_ms: u32,
     /// The object's version when it was registered.
     pub since: Version,
@@ -65,9 +66,9 @@ wire_record!(WatchRecord version 1 compat 1 { timeout_ms, since });
 /// A watch, in a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watcher {
-    /// Whose.
+    /// The watch.
     pub id: WatcherId,
-    /// What is recorded.
+    /// The recorded state.
     pub record: WatchRecord,
 }
 wire_fields!(Watcher { id, record });
@@ -75,64 +76,65 @@ wire_fields!(Watcher { id, record });
 /// A watcher that acknowledged a notify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotifyAcked {
-    /// Who.
+    /// The watcher.
     pub watcher: WatcherId,
-    /// Bytes of the operation's reply payload that are its reply.
+    /// Length of its reply within the operation's reply payload, in bytes.
     pub length: u32,
 }
 wire_fields!(NotifyAcked { watcher, length });
 
-/// Told to a watcher: somebody notifies. It may come again, with the same name, until it is
-/// acknowledged and after the primary changed.
+/// Delivers a notify to a watcher. It may be repeated with the same request id until it is
+/// acknowledged, and after a change of the primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchNotify {
-    /// The object's group.
+    /// The object's PG.
     pub pg: PgId,
-    /// Which object.
+    /// The object.
     pub object: ObjectId,
-    /// Which watch.
+    /// The watch.
     pub watcher: WatcherId,
     /// The notifying operation.
     pub notify: RequestId,
 }
 wire_record!(WatchNotify version 1 compat 1 { pg, object, watcher, notify });
 
-/// A watcher has it. The payload is its reply.
+/// A watcher acknowledges a notify. The payload is its reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotifyAck {
-    /// The object's group.
+    /// The object's PG.
     pub pg: PgId,
-    /// Which object.
+    /// The object.
     pub object: ObjectId,
-    /// Which watch.
+    /// The watch.
     pub watcher: WatcherId,
     /// The notifying operation.
     pub notify: RequestId,
 }
 wire_record!(NotifyAck version 1 compat 1 { pg, object, watcher, notify });
 
-/// A watcher is still there and asks whether his watch is.
+/// A watcher is alive and asks whether its watch still exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchPing {
-    /// The object's group.
+    /// The object's PG.
     pub pg: PgId,
-    /// Which object.
+    /// The object.
     pub object: ObjectId,
-    /// Which watch.
+    /// The watch.
     pub watcher: WatcherId,
-    /// The watcher's clock, returned as it is.
+    /// The watcher's clock, returned unchanged.
     pub stamp: u64,
 }
 wire_record!(WatchPing version 1 compat 1 { pg, object, watcher, stamp });
 
-/// Whether a watch is there: the answer to a ping, or, with stamp 0, said unasked when it is gone.
+/// Whether a watch exists: the answer to a ping, or, with stamp 0, sent unasked when the watch has
+/// ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchPong {
-    /// Which watch.
+    /// The watch.
     pub watcher: WatcherId,
-    /// From the ping.
+    /// Copied from the ping.
     pub stamp: u64,
-    /// The record exists; otherwise it never will again.
+    /// Whether the record exists; if not, it never will again.
     pub alive: bool,
 }
 wire_record!(WatchPong version 1 compat 1 { watcher, stamp, alive });

@@ -1,12 +1,13 @@
-//! What golden bytes are asked: written as ever, read as ever, nothing without. The tests of
-//! monitors and OSDs, whose stores hold records of their own, include this file and its neighbours.
+//! Checks of golden bytes: types are still written and read as before, and none lacks golden bytes.
+//! The tests of monitors and OSDs, whose stores hold records of their own, include this file and
+//! its neighbours.
 
 use crate::file;
 use crate::sample::Sample;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The examples' names without those that have a newer version: these are read, and written no
+/// The examples' names without those that have a newer version: older ones are read but no longer
 /// more.
 pub fn newest_versions(samples: &[Sample]) -> BTreeSet<String> {
     let mut newest: BTreeMap<String, (u32, String)> = BTreeMap::new();
@@ -26,7 +27,7 @@ pub fn newest_versions(samples: &[Sample]) -> BTreeSet<String> {
     newest.into_values().map(|(_, name)| name).collect()
 }
 
-/// Every example is written as the golden text has it.
+/// Every example is encoded as in the golden text.
 pub fn written_as_ever(golden: &str, samples: &[Sample]) {
     let golden = file::parse(golden);
     let newest = newest_versions(samples);
@@ -44,7 +45,7 @@ pub fn written_as_ever(golden: &str, samples: &[Sample]) {
     );
 }
 
-/// All golden bytes, those of old versions too, read as their examples.
+/// All golden bytes, including old versions, decode to their examples.
 pub fn read_as_ever(golden: &str, samples: Vec<Sample>) {
     let mut samples: BTreeMap<String, Sample> =
         samples.into_iter().map(|s| (s.name.clone(), s)).collect();
@@ -81,14 +82,14 @@ pub fn declared(source: &str, macro_name: &str) -> Vec<(String, Option<u8>)> {
     found
 }
 
-/// The names that records and fixed structures declared in these sources must have in the golden
-/// text, all versions that ever were.
+/// The names that the golden text must have for the records and fixed structures declared in these
+/// sources, in all versions.
 pub fn wanted(texts: &[String]) -> BTreeSet<String> {
     let mut wanted = BTreeSet::new();
     for text in texts {
         for (name, version) in declared(text, "wire_record") {
             let newest = version.unwrap_or_else(|| panic!("{name} has no version"));
-            // All that ever were: an old daemon may still send them.
+            // All versions: an old daemon may still send them.
             wanted.extend((1..=newest).map(|version| format!("record {name} v{version}")));
         }
         wanted.extend(
@@ -100,7 +101,7 @@ pub fn wanted(texts: &[String]) -> BTreeSet<String> {
     wanted
 }
 
-/// Everything that is wanted has golden bytes; there were `least` such things once.
+/// Everything wanted has golden bytes, and there are at least `least` such things.
 pub fn nothing_is_without(golden: &str, wanted: &BTreeSet<String>, least: usize) {
     let golden = file::parse(golden);
     assert!(
@@ -117,7 +118,7 @@ pub fn nothing_is_without(golden: &str, wanted: &BTreeSet<String>, least: usize)
     );
 }
 
-/// All sources of a crate: `folder` is where its manifest lies.
+/// All sources of a crate; `folder` contains its manifest.
 pub fn sources(folder: &str) -> Vec<String> {
     fn gather(folder: &Path, into: &mut Vec<String>) {
         for entry in std::fs::read_dir(folder).expect("the crate's sources are there") {

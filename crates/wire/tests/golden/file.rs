@@ -1,4 +1,4 @@
-//! The golden file: names and bytes, for people and programs.
+//! The golden file: names and bytes, readable by people and programs.
 //!
 //! ```text
 //! # a comment
@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Bytes by name.
+/// The bytes by name.
 ///
 /// # Panics
 /// When the text is not of that form, or a name occurs twice.

@@ -1,4 +1,4 @@
-//! Examples of what a file system consists of, and of its messages.
+//! Examples of the parts of a file system and of its messages.
 
 use super::meta::variants;
 use super::sample::{Sample, value};
@@ -507,7 +507,7 @@ fn transaction() -> FsTransaction {
     }
 }
 
-/// Everything but frames.
+/// All examples except frames.
 pub fn all() -> Vec<Sample> {
     let mut all = vec![
         value("value Stamp", Stamp(-2)),

@@ -1,9 +1,9 @@
-//! Golden bytes: what every message, record and frame looked like when it was released, and looks
-//! like still.
+//! Golden bytes: the encoding of every message, record and frame when it was released, which must
+//! not change.
 //!
-//! `golden.txt` has the bytes, `samples.rs` the values they are of. A type without golden bytes
-//! fails [`nothing_is_without_golden_bytes`], which asks the tag tables and reads the sources for
-//! what there is. How to add bytes, and why the old ones stay, is in `docs/formats/wire.md`.
+//! `golden.txt` has the bytes, `samples.rs` the values that they encode. A type without golden
+//! bytes fails [`nothing_is_without_golden_bytes`], which finds all types in the tag tables and the
+//! sources. `docs/formats/wire.md` explains how to add bytes and why old ones stay.
 
 mod check;
 mod file;
@@ -23,10 +23,10 @@ use std::collections::BTreeSet;
 
 const GOLDEN: &str = include_str!("golden.txt");
 
-/// A decoder may ask for this many bytes per byte it reads, and this many besides. A list of 1-byte
-/// elements that take 200 in memory is legal, and so is a reservation of 256 elements before the
-/// first is read; a trusted length is neither. Hierarchies are the expensive part: text becomes
-/// tables.
+/// A decoder may allocate this many bytes per byte that it reads, and this many in addition. A list
+/// of 1-byte elements that take 200 in memory is legal, and so is a reservation of 256 elements
+/// before the first is read; a trusted length is neither. Hierarchies are the expensive part: text
+/// becomes tables.
 const PER_BYTE: usize = 512;
 const BESIDES: usize = 256 << 10;
 
@@ -88,8 +88,8 @@ fn nothing_is_without_golden_bytes() {
     check::nothing_is_without(GOLDEN, &wanted, 210);
 }
 
-/// Decodes damaged bytes: an error, or a value that is written and read back; in either case no
-/// more memory than the bytes justify.
+/// Decodes damaged bytes: the result is an error, or a value that survives a round trip; in both
+/// cases no more memory is allocated than the bytes justify.
 fn survive(sample: &Sample, damaged: &[u8], what: &str) {
     let (decoded, asked) = meter::asked(|| (sample.decode)(damaged));
     let bound = BESIDES + PER_BYTE * damaged.len();
@@ -128,7 +128,7 @@ fn every_changed_byte_gives_an_error_or_a_value() {
         let mut damaged = sample.bytes.clone();
         for at in 0..damaged.len() {
             let good = damaged[at];
-            // All single bits, and the values that counts and tags like least.
+            // All single-bit flips, and the most harmful values for counts and tags.
             let bits = (0..8).map(|bit| good ^ (1 << bit));
             for bad in bits
                 .chain([0, 1, 0x7f, 0x80, 0xfe, 0xff])
@@ -142,8 +142,8 @@ fn every_changed_byte_gives_an_error_or_a_value() {
     }
 }
 
-/// A frame's checksums hide its meta section from the test above: here they are right, and the
-/// fields are not.
+/// A frame's checksums hide its meta section from the test above: here the checksums are right and
+/// the fields are wrong.
 #[test]
 fn every_changed_byte_of_a_meta_section_gives_an_error_or_a_value() {
     for sample in samples::all()
@@ -173,7 +173,7 @@ fn every_changed_byte_of_a_meta_section_gives_an_error_or_a_value() {
                 message.put_meta(&mut again);
                 let second = Message::decode(kind, 1, &again, message.payload().to_vec())
                     .expect("reads what it wrote");
-                // Not compared with ==: a weight of text that is not a number is nobody's equal.
+                // Not compared with ==: a weight that is not a number equals nothing.
                 let mut third = Vec::new();
                 second.put_meta(&mut third);
                 assert_eq!(again, third, "{} byte {at}", sample.name);

@@ -179,7 +179,7 @@ pub fn variants<T: nacre_wire::Wire + PartialEq + std::fmt::Debug + 'static>(
         .collect()
 }
 
-/// Everything but frames.
+/// All examples except frames.
 pub fn all() -> Vec<Sample> {
     let text = || "text".to_owned();
     let mut all = vec![

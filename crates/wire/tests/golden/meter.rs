@@ -1,7 +1,7 @@
-//! How much memory a decoder asks for: the test binary's allocator counts.
+//! Measures how much memory a decoder allocates: the test binary's allocator counts.
 //!
-//! A host part of this test binary, not of the crate: it implements the allocator trait, which is
-//! unsafe by its nature, and forwards everything unchanged.
+//! This is a host part of the test binary, not of the crate: it implements the allocator trait,
+//! which is inherently unsafe, and forwards every call unchanged.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -9,16 +9,16 @@ use std::cell::Cell;
 struct Meter;
 
 thread_local! {
-    // Per thread: tests run side by side.
+    // Per thread, because tests run in parallel.
     static ASKED: Cell<usize> = const { Cell::new(0) };
 }
 
 fn note(bytes: usize) {
-    // While a thread is torn down there is nobody to count for.
+    // During the teardown of a thread there is no counter any more.
     let _ = ASKED.try_with(|asked| asked.set(asked.get().saturating_add(bytes)));
 }
 
-// SAFETY: every call is handed to the system's allocator with the arguments it came with.
+// SAFETY: every call is forwarded to the system's allocator with unchanged arguments.
 unsafe impl GlobalAlloc for Meter {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size());
@@ -39,7 +39,7 @@ unsafe impl GlobalAlloc for Meter {
 #[global_allocator]
 static METER: Meter = Meter;
 
-/// What `run` gives, and how many bytes it asked the allocator for, given back or not.
+/// The result of `run`, and how many bytes it requested from the allocator, freed or not.
 pub fn asked<T>(run: impl FnOnce() -> T) -> (T, usize) {
     let before = ASKED.get();
     let result = run();

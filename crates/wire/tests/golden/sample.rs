@@ -1,15 +1,15 @@
-//! One example: its name, its bytes, and how a reader takes such bytes.
+//! One example: its name, its bytes, and how to decode such bytes.
 
 use nacre_types::Epoch;
 use nacre_wire::frame::{Frame, FrameReader};
 use nacre_wire::{Measure, Message, Wire};
 use std::fmt::Debug;
 
-/// What a reader made of some bytes.
+/// The result of decoding.
 pub struct Decoded {
-    /// Whether it is the sample's value.
+    /// Whether it equals the sample's value.
     pub same: bool,
-    /// What this version writes for it.
+    /// This version's encoding of it.
     pub bytes: Vec<u8>,
 }
 
@@ -17,11 +17,11 @@ type Decoder = Box<dyn Fn(&[u8]) -> Result<Decoded, String>>;
 
 /// See the module head.
 pub struct Sample {
-    /// What it is, as in the golden file; records and frames end in their version.
+    /// Its name in the golden file; names of records and frames end in their version.
     pub name: String,
-    /// What this version writes. Samples of older versions are read only.
+    /// This version's encoding. Samples of older versions are only decoded.
     pub bytes: Vec<u8>,
-    /// Reads.
+    /// Decodes such bytes.
     pub decode: Decoder,
 }
 

@@ -1,5 +1,5 @@
-//! A fixed example of everything that `nacre-wire` encodes. No field has its default value where
-//! another is possible: a field that is forgotten, swapped or cut short shows.
+//! A fixed example of everything that `nacre-wire` encodes. Fields avoid their default values where
+//! possible, so that a forgotten, swapped or truncated field is noticed.
 
 use super::sample::{Sample, frame, value};
 use bytes::Bytes;
@@ -37,7 +37,7 @@ use nacre_wire::record::{Record, RecordFields};
 use nacre_wire::{ClusterMap, MapDelta, Message, Wire};
 use std::collections::BTreeMap;
 
-/// Everything.
+/// All examples.
 pub fn all() -> Vec<Sample> {
     let mut all = Vec::new();
     all.extend(basics());
@@ -252,7 +252,7 @@ fn lock_record() -> LockRecord {
         holders: vec![holder()],
     }
 }
-/// Those that came after an operation's golden bytes.
+/// Sub-operations added after an operation's golden bytes were fixed.
 fn later_sub_ops() -> Vec<SubOp> {
     vec![
         SubOp::Watch {
@@ -897,8 +897,7 @@ fn hello() -> Hello {
         name: "alice".into(),
     }
 }
-/// What the first versions of messages that grew said, and say still when an old program sends
-/// them.
+/// The first versions of messages that grew, as old programs still send them.
 fn first_versions() -> Vec<Sample> {
     let hello = || Hello {
         name: Name::default(),
@@ -1252,7 +1251,7 @@ fn monitors() -> Vec<Sample> {
     all
 }
 
-/// Two hosts, two devices, one rule: small, and enough to place two copies.
+/// Two hosts, two devices, one rule: small, but enough to place two replicas.
 pub const CRUSH: &str = "\
 device 0 osd.0 class ssd
 device 1 osd.1 class hdd
@@ -1458,7 +1457,7 @@ fn changes() -> Vec<Change> {
         },
         Change::Flags { flags: 3 },
         Change::RequireFeatures { features: 5 },
-        // Another fence's: it lifts nothing in the example history.
+        // Names another fence: it lifts nothing in the example history.
         Change::FenceLift {
             entity: Entity::Client(ClientId(9)),
             instance: Instance(7),
@@ -1513,7 +1512,7 @@ fn delta() -> MapDelta {
     }
 }
 
-/// As it was read before OSDs' processes and monitors' stores had numbers.
+/// The map as decoded before OSDs' processes and monitors' stores had numbers.
 fn without_numbers() -> ClusterMap {
     let mut map = cluster_map();
     map.mons
@@ -1559,8 +1558,8 @@ fn programmed_map() -> ClusterMap {
     map
 }
 
-/// What several deltas make of an empty map, placement included: every daemon, of any version, must
-/// come to these very bytes.
+/// The map after several deltas applied to an empty map, placement included: every daemon of any
+/// version must get exactly these bytes.
 fn history() -> ClusterMap {
     let mut map = ClusterMap::empty(ClusterId(0xabc), crush());
     let up = |osd: u32| Change::OsdUp {
@@ -1674,7 +1673,7 @@ fn map() -> Vec<Sample> {
 }
 
 fn frames() -> Vec<Sample> {
-    // One payload in two pieces: what is on the wire does not show where they meet.
+    // One payload in two pieces: the encoding does not show where they meet.
     let data = || vec![bytes("hel"), bytes("lo wonderful payload")];
     [
         Message::Hello(hello()),

@@ -1,23 +1,23 @@
-//! What may fail, and when: nothing, but where a disk is full, or the victim was mistreated, now or
-//! a moment ago.
+//! Calls that may fail, and when: none, except while a disk is full, or while a fault affects the
+//! victim, or shortly after.
 
 use std::io;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// So long after its end a fault may still be why a call fails: what was written before it is found
-/// missing by the next look, and a mount that was away has to begin a new session.
+/// A fault may explain a failing call for this long after its end: lost writes are reported by a
+/// later call, and a mount that was away has to begin a new session.
 const AFTER: Duration = Duration::from_secs(30);
 
-/// What came of calls that may have an excuse.
+/// Result of calls that may have an excuse.
 pub enum Outcome {
-    /// What they were to do.
+    /// They succeeded.
     Done,
-    /// One failed: in doing what, and why.
+    /// One failed: the call, and the error.
     Failed(&'static str, io::Error),
 }
 
-/// Times of one kind of fault.
+/// Begin and end times of one kind of fault.
 #[derive(Default)]
 pub struct Excuse(Mutex<Span>);
 
@@ -39,7 +39,7 @@ impl Excuse {
             until: Some(Instant::now() + AFTER),
         };
     }
-    /// Whether it may be why something failed now.
+    /// Whether it may explain a failure now.
     pub fn holds(&self) -> bool {
         let span = self.span();
         span.lasts || span.until.is_some_and(|until| Instant::now() < until)
@@ -49,12 +49,12 @@ impl Excuse {
     }
 }
 
-/// All of them.
+/// All kinds.
 #[derive(Default)]
 pub struct Excuses {
     /// A disk is full.
     pub full: Excuse,
-    /// The victim is killed or stands still.
+    /// The victim is killed or suspended.
     pub harm: Excuse,
 }
 

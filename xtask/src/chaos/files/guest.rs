@@ -1,10 +1,11 @@
-//! A ledger that the victim's mount writes, and that another mount reads meanwhile.
+//! A ledger that the victim's mount writes, while another mount reads it.
 //!
 //! ```text
 //!  victim: ledger-7: record, fsync, record, fsync … ─▶ killed, or away too long ─▶ ledger-8 …      neighbour: reads any of them
 //! ```
-//! A ledger ends with the first call that fails. What `fsync` had confirmed before is in it, for
-//! every reader, from the moment on that it returned; and of what was not, only a beginning.
+//! A ledger ends with the first call that fails. Everything that `fsync` had confirmed before is in
+//! it, for every reader, from the moment at which `fsync` returned; of the unconfirmed rest, only a
+//! prefix may be there.
 
 use super::excuses::{Excuses, Outcome};
 use super::number::Number;
@@ -19,29 +20,30 @@ use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Its folder, which only the file system has: where it is not mounted nothing can be made.
+/// Its directory, which exists only in the file system: where that is not mounted nothing can be
+/// created.
 pub const FOLDER: &str = "guest";
 const SCRATCH: &str = "scratch";
-/// Records of a ledger.
+/// Number of records of a ledger.
 const OF_ONE: usize = 400;
-/// Bytes that are never synchronized, all of them the same.
+/// Number of bytes that are never synchronized, all of them equal.
 const UNSAFE: usize = 100_000;
 const BYTE: u8 = 0x5a;
-/// Between two records; before the next ledger after a failure.
+/// Pause between two records, and before the next ledger after a failure.
 const GAP: Duration = Duration::from_millis(5);
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// How many records of each ledger were confirmed.
+/// Number of confirmed records of each ledger.
 #[derive(Default)]
 pub struct Ledgers {
     all: Mutex<Vec<usize>>,
-    /// A disk was full: what found no room reads as zeros, since its file is as large as it was
-    /// made.
+    /// A disk was full: the part for which there was no space reads as zeros, since the file keeps
+    /// its size.
     was_full: AtomicBool,
 }
 
 impl Ledgers {
-    /// A disk is full from now on.
+    /// Records that a disk is full from now on.
     pub fn note_full(&self) {
         self.was_full.store(true, Ordering::Relaxed);
     }
@@ -62,10 +64,10 @@ impl Ledgers {
     fn may_have_zeros(&self) -> bool {
         self.was_full.load(Ordering::Relaxed)
     }
-    /// Holds all of them to be in a folder; gives how many records that are.
+    /// Checks that all of them are in a directory; returns the number of records.
     ///
     /// # Errors
-    /// What is not there.
+    /// The missing record.
     pub fn verify(&self, folder: &Path) -> Result<u64> {
         let all = self.confirmed();
         for (ledger, confirmed) in all
@@ -90,8 +92,8 @@ fn record(ledger: usize, number: usize) -> Vec<u8> {
     .into_bytes()
 }
 
-/// What a ledger has, compared with what was confirmed before it is read. `zeros`: they may be at
-/// its end.
+/// Compares a ledger with what was confirmed before it is read. `zeros`: zeros are allowed at its
+/// end.
 fn look(folder: &Path, ledger: usize, confirmed: usize, zeros: bool) -> Result<()> {
     let path = folder.join(name(ledger));
     let found = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -137,23 +139,23 @@ fn look(folder: &Path, ledger: usize, confirmed: usize, zeros: bool) -> Result<(
 pub struct Guest {
     /// The victim's mount.
     pub root: PathBuf,
-    /// What was confirmed there.
+    /// The confirmed records.
     pub ledgers: Arc<Ledgers>,
-    /// What it adds to.
+    /// The number that it increments.
     pub number: Arc<Number>,
-    /// What may fail.
+    /// Calls that may fail.
     pub excuses: Arc<Excuses>,
-    /// To end.
+    /// Tells the thread to end.
     pub stop: Arc<AtomicBool>,
-    /// How often its ledger ended early.
+    /// Number of ledgers that ended early.
     pub breaks: u64,
 }
 
 impl Guest {
-    /// Works until it is told to stop.
+    /// Works until it is stopped.
     ///
     /// # Errors
-    /// When a call fails without an excuse, or something confirmed is not there.
+    /// When a call fails without an excuse, or something confirmed is missing.
     pub fn work(&mut self, stalls: &Stalls) -> Result<()> {
         while !self.stop.load(Ordering::Relaxed) {
             let ledger = self.ledgers.begin();
@@ -206,7 +208,7 @@ impl Guest {
         Ok(Outcome::Done)
     }
 
-    /// What is done between two records: what other mounts wait for when this one is away.
+    /// The work between two records: other mounts wait for it when this one is away.
     fn beside(&self, at: usize, stalls: &Stalls) -> Result<Outcome> {
         let folder = self.root.join(FOLDER);
         let (doing, done) = match at % 16 {
@@ -225,10 +227,10 @@ impl Guest {
     }
 }
 
-/// Looks at everything that others work on, so that their changes have to be told to this mount,
-/// and opens some.
+/// Reads everything that others work on, so that this mount is notified of their changes, and opens
+/// some files.
 fn look_around(root: &Path) -> io::Result<()> {
-    // Others remove and move what was just seen.
+    // Others remove and move files concurrently.
     let gone = |why: &io::Error| {
         matches!(
             why.kind(),
@@ -265,10 +267,11 @@ fn look_around(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads what the guest confirmed, on another mount, and has what it did not synchronize written.
+/// Reads what the guest confirmed, on another mount, which causes its unsynchronized data to be
+/// written.
 ///
 /// # Errors
-/// What is not there, or should not be.
+/// What is missing, or unexpected.
 pub fn watch(
     root: &Path,
     ledgers: &Ledgers,
@@ -315,10 +318,10 @@ pub fn watch(
     Ok(())
 }
 
-/// Adds to the number beside the guest, on another mount.
+/// Increments the number together with the guest, on another mount.
 ///
 /// # Errors
-/// When a call fails without an excuse, or something confirmed is not there.
+/// When a call fails without an excuse, or something confirmed is missing.
 pub fn count(
     root: &Path,
     number: &Number,
@@ -360,7 +363,7 @@ mod tests {
         let mut torn = records(3);
         torn[1] ^= 1;
         assert!(!is_right(&torn));
-        // Where a disk was full there may be zeros behind what was confirmed, and nothing else.
+        // If a disk was full there may be zeros after the confirmed data, and nothing else.
         for (bytes, right) in [
             ([records(4), vec![0; 2_000]].concat(), true),
             ([records(2), vec![0; 2_000]].concat(), false),

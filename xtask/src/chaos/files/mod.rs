@@ -1,17 +1,17 @@
-//! The file system of a run: three mounts, and a program of its own that works on them.
+//! The file system of a run: three mounts, and a separate program that works on them.
 //!
 //! ```text
 //!  chaos ── "harm", "mended", "full", "room", "stop", "compare PATH" ──▶ work (this program again) ──▶ mount.0, mount.1: never mistreated
 //!    │   ◀──────────────────── a line when that is heard or done ─────────────┘                   └──▶ mount.2: the victim
 //!    └─ kills, stops, mounts again: mount.2
 //! ```
-//! * [`work`]: the program; [`worlds`]: calls on both whole mounts, with a model, at each rank and
+//! * [`work`]: the program; [`worlds`]: calls on both intact mounts, with a model, at each rank and
 //!   across; [`guest`]: a ledger on the victim that another mount reads; [`number`]: counting under
-//!   a lock; [`excuses`]: what may fail when.
+//!   a lock; [`excuses`]: calls that may fail, and when.
 //!
-//! A program of its own: a process with open files on a mount starts no other one while the mount
-//! does not answer, since closing them in the child are calls, too. Chaos has to start what the
-//! mount waits for.
+//! Reason for the separate program: while a mount does not answer, a process with open files on it
+//! cannot start another one, since closing them in the child are calls too. Chaos has to start the
+//! process for which the mount waits.
 
 mod excuses;
 mod guest;
@@ -33,25 +33,25 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// Until the program has heard a word: it may be writing to a busy disk.
+/// Maximum time for the program to read a command: it may be writing to a busy disk.
 const HEARD_MAX: Duration = Duration::from_mins(1);
-/// Until every call has ended that was under way.
+/// Maximum time for all calls in flight to end.
 const STOP_MAX: Duration = Duration::from_mins(4);
 const COMPARE_MAX: Duration = Duration::from_mins(5);
 const CHECK_MAX: Duration = Duration::from_mins(10);
-/// How often a mount is tried: it gives up after 30 s without a server, which a fault may take a
-/// moment to end.
+/// Number of attempts to mount: an attempt gives up after 30 s without a server, and a fault may
+/// last longer.
 const TRIES: u32 = 3;
-/// What a mount says in the end whose changes were not all safe: its session was ended, or there
-/// was no room.
+/// Final message of a mount whose changes were not all safe: its session was ended, or there was no
+/// space.
 const LOST: &str = "the last changes may be lost: Input/output error";
 const NO_ROOM: &str = "the last changes may be lost: No space left on device";
-/// The mount that nothing has been kept by.
+/// The mount with an empty cache.
 pub const FRESH: u32 = 3;
-/// Folders, and their ranks.
+/// Directories, and their ranks.
 const FOLDERS: [(&str, u32); 4] = [("p0", 0), ("p1", 1), ("zero", 0), ("one", 1)];
 
-/// See the module head. Mounts go first: calls of the program end with them.
+/// See the module head. Mounts are dropped first: that ends calls of the program.
 pub struct Files {
     mounts: BTreeMap<u32, Mount>,
     work: Work,
@@ -60,20 +60,20 @@ pub struct Files {
     was_full: bool,
 }
 
-/// Where a mount is.
+/// The mount point of a mount.
 pub fn place(dir: &Path, id: u32) -> PathBuf {
     dir.join(Who::Mount(id).to_string())
 }
-/// Where the program says which call waits longest, as loads on objects do.
+/// The file in which the program reports its longest waiting call, as loads on objects do.
 pub fn waiting(dir: &Path) -> PathBuf {
     dir.join("files.waiting")
 }
 
 impl Files {
-    /// Makes the file system, mounts it, and starts the program; the servers run.
+    /// Creates the file system, mounts it, and starts the program; the servers run already.
     ///
     /// # Errors
-    /// When one of these does not happen.
+    /// When one of these fails.
     pub fn begin(town: &Town, seed: u64) -> Result<Self> {
         town.ask(&["fs", "create", mounted::NAME, "--ranks", &RANKS.to_string()])?;
         mounted::await_ranks(RANKS as usize, |words| town.ask(words))?;
@@ -100,7 +100,7 @@ impl Files {
         })
     }
 
-    /// Mounts it again, with a command of the cluster; nothing if it is mounted.
+    /// Mounts it again, with a command of the cluster; does nothing if it is mounted.
     ///
     /// # Errors
     /// When it is not mounted in time.
@@ -117,10 +117,10 @@ impl Files {
         }
         self.work.tell("mended")
     }
-    /// `kill -9`, and the folder is free again; nothing if it is not mounted.
+    /// `kill -9`, and removes the mount; does nothing if it is not mounted.
     ///
     /// # Errors
-    /// When it, or the program, had ended by itself.
+    /// When the mount, or the program, had ended by itself.
     pub fn kill(&mut self, id: u32) -> Result<()> {
         let Some(mount) = self.mounts.remove(&id) else {
             return Ok(());
@@ -128,7 +128,7 @@ impl Files {
         self.work.tell("harm")?;
         mount.kill().map(drop)
     }
-    /// SIGSTOP or SIGCONT; nothing if it is not mounted.
+    /// Sends SIGSTOP or SIGCONT; does nothing if it is not mounted.
     ///
     /// # Errors
     /// When the program has ended.
@@ -152,21 +152,21 @@ impl Files {
             .map(|(id, mount)| (Who::Mount(*id), mount.pid()))
             .collect()
     }
-    /// That the victim is cut off.
+    /// Reports that the victim is cut off.
     ///
     /// # Errors
     /// When the program has ended.
     pub fn tell_harm(&mut self) -> Result<()> {
         self.work.tell("harm")
     }
-    /// That it is not any more.
+    /// Reports that it is not any more.
     ///
     /// # Errors
     /// When the program has ended.
     pub fn tell_mended(&mut self) -> Result<()> {
         self.work.tell("mended")
     }
-    /// That a disk is full, or is not any more.
+    /// Reports that a disk is full, or is not any more.
     ///
     /// # Errors
     /// When the program has ended.
@@ -175,10 +175,10 @@ impl Files {
         self.work.tell(if full { "full" } else { "room" })
     }
 
-    /// Whether mounts and program go on.
+    /// Checks that mounts and program run.
     ///
     /// # Errors
-    /// What ended, and what the program found.
+    /// What ended, and the program's finding.
     pub fn check(&mut self) -> Result<()> {
         self.work.check()?;
         self.mounts
@@ -186,7 +186,7 @@ impl Files {
             .try_for_each(|(id, mount)| mount.must_run().with_context(|| format!("mount.{id}")))
     }
 
-    /// Ends the program's calls and unmounts; gives what it says of itself.
+    /// Ends the program's calls and unmounts; returns its report.
     ///
     /// # Errors
     /// When a call does not end, or a mount does not end well.
@@ -195,8 +195,8 @@ impl Files {
         while let Some((id, mount)) = self.mounts.pop_first() {
             let ended = mount.end().with_context(|| format!("mount.{id}"));
             let words = last_words(&self.dir.join(format!("mount.{id}.log")));
-            // What was closed and never synchronized may have been lost with the victim's session,
-            // or found no room on a full disk, and that was not told yet.
+            // Data that was closed and never synchronized may have been lost with the victim's
+            // session, or found no space on a full disk, without having been reported yet.
             let is_victim = Who::Mount(id) == VICTIM && words.contains(LOST);
             if is_victim || (self.was_full && (words.contains(LOST) || words.contains(NO_ROOM))) {
                 println!("  {}: {words}", Who::Mount(id));
@@ -207,11 +207,11 @@ impl Files {
         Ok(said)
     }
 
-    /// Holds the file system to be whole, and to have what the program's models have, as a new
-    /// mount sees it.
+    /// Checks that the file system is consistent, and matches the program's models, as a new mount
+    /// sees it.
     ///
     /// # Errors
-    /// What is not so.
+    /// The inconsistency.
     pub fn judge(&mut self, command: impl Fn() -> Command) -> Result<String> {
         let output = bounded::output(command().args(["fs", "check", mounted::NAME]), CHECK_MAX)?;
         let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
@@ -239,7 +239,7 @@ fn mount(command: Command, dir: &Path, id: u32) -> Result<Mount> {
     )
 }
 
-/// The program; it ends when it hears nothing any more.
+/// The program; it ends when its input is closed.
 struct Work {
     child: Child,
     words: ChildStdin,
@@ -281,8 +281,8 @@ impl Work {
             said,
         })
     }
-    /// Returns when it has heard it: a call fails a moment after its mount was killed, and is
-    /// excused by then.
+    /// Returns when the program has read the command: a call fails a moment after its mount was
+    /// killed, and is excused by then.
     fn tell(&mut self, word: &str) -> Result<()> {
         self.ask(word, HEARD_MAX).map(drop)
     }

@@ -1,8 +1,8 @@
-//! A number in a file that two mounts add to under a lock, one of which is killed and stands still
-//! while it has the lock.
+//! A number in a file that two mounts increment under a lock. One of them is killed or suspended
+//! while it holds the lock.
 //!
-//! Invariant: who has the lock reads at least what was confirmed last. A mount that lost the lock
-//! with its session, goes on and writes what it had read before would break it.
+//! Invariant: the holder of the lock reads at least the last confirmed value. A mount that lost the
+//! lock with its session, continues, and writes what it had read before would violate it.
 
 use super::excuses::Outcome;
 use crate::show::mounts::stalls::Stalls;
@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// What it is called, in the guest's folder.
+/// Its name, in the guest's directory.
 pub const NAME: &str = "number";
 const DIGITS: usize = 10;
-/// The lock is kept so long, that faults may find it kept.
+/// The lock is held for this time, so that faults may occur meanwhile.
 const KEPT: Duration = Duration::from_millis(20);
 
 /// See the module head.
@@ -40,10 +40,10 @@ impl Number {
             .context("writing the number")
     }
 
-    /// Adds one, and synchronizes it. Where a call fails, whether it was added is not known.
+    /// Adds one, and synchronizes it. If a call fails, it is unknown whether it was added.
     ///
     /// # Errors
-    /// What cannot be: something confirmed was lost.
+    /// The violation: something confirmed was lost.
     pub fn add(&self, folder: &Path, stalls: &Stalls) -> Result<Outcome> {
         let found = stalls.time(|| "locking the number".to_owned(), || locked(folder));
         let file = match found {
@@ -60,7 +60,7 @@ impl Number {
     }
 
     fn add_to(&self, file: &File) -> io::Result<()> {
-        // Before it is read: nothing can be confirmed by others while this one has the lock.
+        // Before it is read: no other mount can confirm anything while this one holds the lock.
         let confirmed = self.confirmed.load(Ordering::SeqCst);
         let mut bytes = [0; DIGITS];
         file.read_exact_at(&mut bytes, 0)?;
@@ -77,7 +77,7 @@ impl Number {
         Ok(())
     }
 
-    /// Reads it where nothing changes any more; gives it.
+    /// Reads it when nothing changes any more.
     ///
     /// # Errors
     /// When something confirmed was lost.

@@ -1,12 +1,12 @@
-//! The program that works on the mounts, told what to do by its input; it ends at the first
-//! finding, or with its input.
+//! The program that works on the mounts, controlled by commands on its input; it ends at the first
+//! finding, or when its input is closed.
 //!
 //! ```text
 //!  ready ─▶ threads work ──"stop"──▶ all have ended: a line of figures ──"compare PATH"──▶ compared: a line ──▶ …
 //! ```
-//! Every wait has an end: a call that takes longer than [`HANG`] is a finding. Shorter bounds are
-//! for those to judge who know what health says (`chaos/eyes.rs`): four times a second the call of
-//! the two whole mounts that waits longest is written down.
+//! Every wait is bounded: a call that takes longer than [`HANG`] is a finding. Shorter limits
+//! depend on health (`chaos/eyes.rs`): four times a second the longest waiting call on the two
+//! intact mounts is written to a file.
 
 use super::excuses::Excuses;
 use super::guest::{self, FOLDER, Guest, Ledgers};
@@ -29,17 +29,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const LOOK: Duration = Duration::from_millis(250);
-/// As long as everything may take to be in order after a fault.
+/// As long as recovery after a fault may take.
 const HANG: Duration = Duration::from_secs(150);
-/// A lock of a mount that died is free after 60 s, and who had waited for it may die with it.
+/// A lock of a mount that died is free after 60 s, and a process that waited for it may die with
+/// it.
 const HANG_OF_A_LOCK: Duration = Duration::from_secs(240);
 
-/// How long a thread's calls may take.
+/// Maximum duration of a thread's calls.
 #[derive(Clone, Copy, PartialEq)]
 enum Calls {
     /// As long as health explains it.
     Whole,
-    /// Of the victim: as long as it stands still.
+    /// On the victim: as long as it is suspended.
     Victims,
     /// Waits for a lock that the victim may have.
     Locks,
@@ -52,7 +53,7 @@ struct Thread {
     thread: Option<JoinHandle<Result<Compared>>>,
 }
 
-/// Everything that works.
+/// All workers.
 struct Crew {
     dir: PathBuf,
     stop: Arc<AtomicBool>,
@@ -61,12 +62,12 @@ struct Crew {
     compared: Vec<Compared>,
     ledgers: Arc<Ledgers>,
     number: Arc<Number>,
-    /// Worlds that were left.
+    /// Number of abandoned worlds.
     left: Arc<AtomicU64>,
     guest: Arc<Mutex<Guest>>,
 }
 
-/// The program's life.
+/// Main function of the program.
 ///
 /// # Errors
 /// The first finding.
@@ -187,7 +188,7 @@ impl Crew {
         });
     }
 
-    /// Does what is said, and answers with a line.
+    /// Executes a command, and answers with a line.
     fn hear(&mut self, word: &str) -> Result<()> {
         let mut answer = json!("heard");
         match word.split_once(' ').unwrap_or((word, "")) {
@@ -214,7 +215,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Who has ended, who hangs, and who waits.
+    /// Checks for workers that have ended or hang, and for waiting calls.
     fn look(&mut self) -> Result<()> {
         let stopped = self.stop.load(Ordering::Relaxed);
         for Thread { name, thread, .. } in &mut self.threads {
@@ -274,7 +275,7 @@ impl Crew {
         json!({ "threads": threads, "folders_left": left, "victim_failed": breaks, "stale_again": stale::count() })
     }
 
-    /// Everything that is known, as a mount shows it that has kept nothing.
+    /// Compares everything known with a mount with an empty cache.
     fn compare(&mut self, root: &Path) -> Result<serde_json::Value> {
         let things = self.compared.iter_mut().try_fold(0, |sum, one| {
             Ok::<_, anyhow::Error>(sum + one.compare(root)?)

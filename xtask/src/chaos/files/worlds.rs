@@ -1,7 +1,8 @@
-//! Calls on the two mounts that are never mistreated: every answer is as in a model.
+//! Calls on the two mounts without faults: every answer must match a model.
 //!
-//! A full disk refuses what the model allows. What is there then the model cannot say: the folder
-//! is left as it is, and work goes on in a new one. What was synchronized stays in the book.
+//! A full disk refuses calls that the model allows. The model does not know the state afterwards:
+//! the directory is abandoned, and work continues in a new one. Synchronized data stays in the
+//! book.
 
 use super::excuses::Excuses;
 use crate::show::mounts::book::Book;
@@ -17,28 +18,28 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Before another folder is tried on a full disk.
+/// Pause before another directory is tried on a full disk.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What a thread of them has to do with.
+/// The environment of a worker thread.
 #[derive(Clone)]
 pub struct Worlds {
     /// The mounts.
     pub places: [PathBuf; 2],
-    /// What its folders are called.
+    /// Name of its directories.
     pub name: String,
-    /// How long calls take.
+    /// Measures the duration of calls.
     pub stalls: Arc<Stalls>,
-    /// To end.
+    /// Tells the thread to end.
     pub stop: Arc<AtomicBool>,
-    /// What may fail.
+    /// Calls that may fail.
     pub excuses: Arc<Excuses>,
-    /// Folders of all threads that were left.
+    /// Number of directories abandoned by all threads.
     pub left: Arc<AtomicU64>,
 }
 
 impl Worlds {
-    /// Works in folder after folder, until one is worked in to the end.
+    /// Works in one directory after the other, until one run completes.
     fn through(&self, mut run: impl FnMut(u64, [PathBuf; 2]) -> Result<()>) -> Result<()> {
         for number in 0.. {
             let name = format!("{}-{number}", self.name);
@@ -57,10 +58,10 @@ impl Worlds {
         Ok(())
     }
 
-    /// Random calls; gives the model, for its folder on another mount.
+    /// Random calls; returns the model, for its directory on another mount.
     ///
     /// # Errors
-    /// The first answer that is not the model's.
+    /// The first answer that differs from the model's.
     pub fn pair(&self, seed: u64) -> Result<Compared> {
         let mut last = None;
         self.through(|number, folders| {
@@ -75,19 +76,19 @@ impl Worlds {
         last.context("the last folder was worked in to the end")
     }
 
-    /// Two at once.
+    /// Concurrent operations.
     ///
     /// # Errors
-    /// What they should not have come to.
+    /// A result that is not allowed.
     pub fn races(&self) -> Result<Compared> {
         self.through(|_, folders| races::work(&folders, &self.stalls, &self.stop))?;
         Ok(Compared::Nothing)
     }
 
-    /// Files that move between folders of two ranks, on one of the mounts.
+    /// Files that move between directories of two ranks, on one of the mounts.
     ///
     /// # Errors
-    /// What a call should not have come to.
+    /// A result that is not allowed.
     pub fn tokens(&self, seed: u64) -> Result<Compared> {
         let root = &self.places[usize::from(seed.is_multiple_of(2))];
         while let Err(why) = tokens::work(root, seed, &self.stalls, &self.stop) {
@@ -118,20 +119,20 @@ impl Worlds {
     }
 }
 
-/// What is compared in the end, by the name of its folder.
+/// The states to compare at the end, by the name of the directory.
 pub enum Compared {
-    /// All that a model has.
+    /// The state of a model.
     Pair(String, Box<Pair>),
     /// Records that were acknowledged.
     Books(Vec<(String, Book)>),
     /// Files that moved.
     Tokens,
-    /// What was to be said was said meanwhile.
+    /// Nothing: everything was checked during the run.
     Nothing,
 }
 
 impl Compared {
-    /// Compares it with what another mount shows; gives how many things that were.
+    /// Compares it with the view of another mount; returns the number of items.
     ///
     /// # Errors
     /// The first difference.

@@ -1,4 +1,4 @@
-//! Databases, which know what they were promised: SQLite and PostgreSQL, killed while they write.
+//! Databases, which verify their own durability: SQLite and PostgreSQL, killed while they write.
 
 use super::{Ground, tools};
 use crate::bounded::{self, Killed};
@@ -11,13 +11,13 @@ use std::thread::sleep;
 use std::time::Duration;
 
 const STEP_MAX: Duration = Duration::from_mins(5);
-/// Until a program that is killed has written.
+/// Time after which a program to be killed has written.
 const WRITES: Duration = Duration::from_secs(3);
-/// Transactions of each of SQLite's two writers.
+/// Number of transactions of each of SQLite's two writers.
 const TRANSACTIONS: usize = 200;
-/// Of PostgreSQL's load, in seconds.
+/// Duration of PostgreSQL's load, in seconds.
 const LOADED: &str = "6";
-/// Of a site's ports, PostgreSQL's: daemons take the first ones.
+/// PostgreSQL's port within a site's range: daemons use the first ones.
 const PORT: u16 = 19;
 
 /// Two writers at once in both kinds of journal, and one that is killed.
@@ -148,7 +148,7 @@ pub fn postgresql(ground: &mut Ground) -> Result<()> {
         STEP_MAX,
     )?;
     let mut running = server.start()?;
-    // Without -n a run empties the table of what the one before did.
+    // Without -n a run truncates the table written by the previous one.
     tools::run(
         &mut server.client("pgbench", &["--quiet", "-i", "-s", "3", "postgres"]),
         STEP_MAX,
@@ -249,7 +249,7 @@ impl Postgres {
         )?;
         Ok(said.trim().to_owned())
     }
-    /// Starts it, and waits until it answers: after a crash that is a recovery.
+    /// Starts it, and waits until it answers: after a crash that includes recovery.
     fn start(&self) -> Result<Running> {
         let log = File::options()
             .create(true)
@@ -280,8 +280,8 @@ impl Postgres {
     }
 }
 
-/// All processes of a server: of `runuser` the main one is a child, and of that all others. They
-/// are killed when this is dropped.
+/// All processes of a server: the main one is a child of `runuser`, and all others are its
+/// children. They are killed when this is dropped.
 struct Running(Child);
 
 impl Running {
@@ -310,7 +310,7 @@ impl Drop for Running {
     }
 }
 
-/// The folder of PostgreSQL's programs, the newest if there are several.
+/// The directory of PostgreSQL's programs, the newest if there are several.
 fn programs() -> Option<PathBuf> {
     let find = || {
         let versions = fs::read_dir("/usr/lib/postgresql")
@@ -348,7 +348,7 @@ fn children(of: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Whether a process runs; one that ended and was not waited for does not.
+/// Whether a process is running; a zombie is not.
 fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')')

@@ -1,4 +1,4 @@
-//! What people do with files: git, rsync, cargo.
+//! Everyday programs: git, rsync, cargo.
 
 use super::super::trees;
 use super::{Ground, tools};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const STEP_MAX: Duration = Duration::from_mins(5);
 
-/// A clone of this repository, looked at by git itself, packed, and looked at again.
+/// A clone of this repository, checked by git, packed, and checked again.
 pub fn git(ground: &mut Ground) -> Result<()> {
     let (from, to) = (Workspace::load()?.root, ground.dir.join("clone"));
     let step = |arguments: &[&str]| -> Result<String> {
@@ -55,7 +55,7 @@ pub fn git(ground: &mut Ground) -> Result<()> {
     Ok(())
 }
 
-/// A tree brought by rsync, compared by us byte for byte, and by rsync's checksums.
+/// A tree copied by rsync, compared byte for byte here, and by rsync's checksums.
 pub fn rsync(ground: &mut Ground) -> Result<()> {
     if !ground.has("rsync", "rsync") {
         return Ok(());
@@ -110,12 +110,12 @@ mod tests {
 }
 ";
 
-/// A crate built, run, changed, built again and tested where it lies.
+/// A crate is built, run, changed, built again and tested in the mount.
 pub fn cargo(ground: &mut Ground) -> Result<()> {
     let root = ground.dir.join("small");
     let step = |arguments: &[&str]| -> Result<String> {
         let mut command = Command::new(env!("CARGO"));
-        // As if it were called by hand: this program was perhaps started by cargo.
+        // As if called manually: this program was perhaps started by cargo.
         for name in [
             "CARGO_TARGET_DIR",
             "RUSTFLAGS",

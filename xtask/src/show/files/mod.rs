@@ -1,13 +1,12 @@
-//! The suites that others made for file systems, and programs that ask much of one, on one mount.
+//! Public test suites for file systems, and demanding programs, on one mount.
 //!
 //! ```text
 //!  cluster, server, standby, mount ─▶ for each suite: its tools are there? ─▶ a folder of the mount ─▶ passed, or WRONG
 //!                                     └─▶ umount ─▶ fs check ─▶ mounted again: what was left is there ─▶ fs check
 //! ```
-//! A suite that fails does not keep the others from running: each is told, and all again in the
-//! end.
+//! A failed suite does not stop the others: each failure is reported, and all again at the end.
 //!
-//! * [`tools`]: programs of others, found or got; [`posix`]: pjdfstest and fsx;
+//! * [`tools`]: third-party programs, found or installed; [`posix`]: pjdfstest and fsx;
 //! * [`stress`]: fio and stress-ng; [`databases`]: SQLite and PostgreSQL; [`everyday`]: git, rsync,
 //!   cargo.
 
@@ -26,22 +25,22 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Where a suite plays.
+/// The environment of a suite.
 struct Ground<'a> {
     site: &'a mut Site,
-    /// A folder of the mount that is the suite's alone.
+    /// A directory of the mount used only by the suite.
     dir: PathBuf,
-    /// One that is not on the mount.
+    /// A directory that is not on the mount.
     aside: PathBuf,
 }
 
 impl Ground<'_> {
-    /// What a suite needs, if it is to be had; else it is skipped, which is said.
+    /// A prerequisite of a suite, if available; otherwise the suite is skipped, which is reported.
     fn needs<T>(&mut self, suite: &str, had: Result<T>) -> Option<T> {
         had.inspect_err(|why| self.site.figures.skipped(suite, &format!("{why:#}")))
             .ok()
     }
-    /// The same of a program that a package has.
+    /// The same for a program from a package.
     fn has(&mut self, suite: &str, package: &str) -> bool {
         self.needs(suite, tools::package(package, package, "a suite"))
             .is_some()
@@ -62,10 +61,10 @@ const SUITES: &[Suite] = &[
     ("stress-ng", stress::stress_ng),
 ];
 
-/// Shows it.
+/// Runs all suites.
 ///
 /// # Errors
-/// What failed of all suites; also when the file system is not whole afterwards.
+/// The failures of all suites; also when the file system is not consistent afterwards.
 pub fn run(site: &mut Site) -> Result<()> {
     if !mounted::is_possible(site, "suites on a mount") {
         return Ok(());
@@ -77,7 +76,7 @@ pub fn run(site: &mut Site) -> Result<()> {
 /// The same on a Ceph cluster.
 ///
 /// # Errors
-/// As there.
+/// As [`run`].
 pub fn run_on_ceph(site: &mut Site) -> Result<()> {
     if !mounted::is_possible(site, "suites on a mount") {
         return Ok(());
@@ -140,8 +139,8 @@ fn suites(site: &mut Site, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Holds the file system to be whole after everything, and what was left in it to be there for
-/// another mount.
+/// Checks that the file system is consistent after everything, and that another mount sees the
+/// files left in it.
 fn left(site: &mut Site, mount: Mount, cluster: &Cluster) -> Result<()> {
     let place = mount.dir().to_owned();
     mount.end().context("unmounting")?;

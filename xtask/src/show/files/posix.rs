@@ -1,5 +1,4 @@
-//! What POSIX says of calls (pjdfstest), and of data in one file after anything that is done to it
-//! (fsx).
+//! POSIX semantics of calls (pjdfstest), and of the data of one file under random operations (fsx).
 
 use super::{Ground, tools};
 use anyhow::{Context, Result, ensure};
@@ -10,13 +9,13 @@ use std::time::Duration;
 
 const PJDFSTEST_MAX: Duration = Duration::from_mins(10);
 const FSX_MAX: Duration = Duration::from_mins(10);
-/// Of fsx, for each mix.
+/// Number of fsx operations for each mix.
 const OPERATIONS: u32 = 30_000;
-/// Fewer tests would be another suite.
+/// Minimum number of tests: fewer would be a different suite.
 const TESTS: u64 = 350;
 
-/// Users that every Linux has; times count in nanoseconds, and the kernel's clock goes in steps of
-/// milliseconds.
+/// Users that exist on every Linux; times have nanoseconds, and the kernel's clock advances in
+/// steps of milliseconds.
 const PJDFSTEST: &str = r#"
 [features]
 posix_fallocate = {}
@@ -30,7 +29,8 @@ allow_remount = false
 entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 "#;
 
-/// Names, and what a mix has besides reading, writing, both through maps, and truncating.
+/// Names, and the operations of a mix in addition to reading, writing, both through maps, and
+/// truncating.
 const MIXES: [(&str, &str, &str); 12] = [
     ("as it comes", "", ""),
     ("reopened", "close_open = 5\ninvalidate = 5", ""),
@@ -72,7 +72,7 @@ pub fn pjdfstest(ground: &mut Ground) -> Result<()> {
     };
     let config = ground.aside.join("pjdfstest.toml");
     fs::write(&config, PJDFSTEST).context("writing a configuration")?;
-    // Addresses of sockets have room for 107 bytes, and tests make some below: the path must be
+    // Socket addresses have space for 107 bytes, and tests create some below: the path must be
     // short.
     let short = std::env::temp_dir().join(format!("nacre-show-{}", std::process::id()));
     symlink(&ground.dir, &short).context("a short path")?;
@@ -113,7 +113,7 @@ pub fn pjdfstest(ground: &mut Ground) -> Result<()> {
     Ok(())
 }
 
-/// Tests that failed, each with what it says.
+/// Failed tests, each with its output.
 fn failures(said: &str) -> String {
     let mut failed = false;
     let kept = said.lines().filter(|line| {

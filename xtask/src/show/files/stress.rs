@@ -1,4 +1,4 @@
-//! fio, which knows what it wrote, and stress-ng, which does what is odd.
+//! fio, which verifies what it wrote, and stress-ng, which exercises unusual calls.
 
 use super::{Ground, tools};
 use crate::bounded;
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 const FIO_MAX: Duration = Duration::from_mins(5);
-/// For a stressor of some seconds, with what it makes first and removes in the end.
+/// Maximum time for a stressor of some seconds, with preparation and cleanup.
 const STRESSOR_MAX: Duration = Duration::from_mins(2);
 
 /// Jobs of fio; all verify what they wrote.
@@ -57,7 +57,7 @@ const JOBS: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// Those of stress-ng that have to do with files. Left out: what mounts, what wants devices.
+/// The stressors of stress-ng that concern files, except those that mount or need devices.
 const STRESSORS: &[&str] = &[
     "access",
     "aio",
@@ -120,12 +120,12 @@ const STRESSORS: &[&str] = &[
     "verity",
     "xattr",
 ];
-/// What stress-ng ends with: all is well; what was found is wrong. Others: it could not, or need
-/// not.
+/// Exit codes of stress-ng: success, and a failed verification. Others: it could not run, or was
+/// skipped.
 const WELL: i32 = 0;
 const WRONG: i32 = 2;
 const CANNOT: [i32; 2] = [3, 4];
-/// Figures that it does not trust itself are none that are wanted.
+/// It considers its own figures unreliable; they are not used here.
 const UNTRUSTED: i32 = 7;
 
 /// Data written by fio and read back by it.
@@ -159,7 +159,7 @@ pub fn fio(ground: &mut Ground) -> Result<()> {
     Ok(())
 }
 
-/// Two of each for some seconds.
+/// Two instances of each for some seconds.
 pub fn stress_ng(ground: &mut Ground) -> Result<()> {
     if !ground.has("stress-ng", "stress-ng") {
         return Ok(());
@@ -182,7 +182,8 @@ pub fn stress_ng(ground: &mut Ground) -> Result<()> {
         match output.status.code() {
             Some(WELL | UNTRUSTED) => well += 1,
             Some(code) if CANNOT.contains(&code) => cannot.push(*name),
-            // What it finds wrong on this machine's own disk as well is no fault of the mount.
+            // A verification that also fails on this machine's own disk is not a fault of the
+            // mount.
             Some(WRONG)
                 if stressor(name, &ground.aside, &ground.aside)?.status.code() == Some(WRONG) =>
             {

@@ -1,4 +1,5 @@
-//! Programs of others: found, got where that is possible without asking, and run with a bound.
+//! Third-party programs: found, installed where that is possible without interaction, and run with
+//! a time limit.
 
 use crate::bounded;
 use crate::install;
@@ -8,13 +9,13 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-/// What of a program's output an error quotes.
+/// Maximum number of bytes of a program's output quoted in an error.
 const QUOTED: usize = 3_000;
 
-/// Runs one; gives what it printed, errors included.
+/// Runs one; returns its output, including errors.
 ///
 /// # Errors
-/// When it does not end well within `limit`, with the end of what it said.
+/// When it does not succeed within `limit`, with the end of its output.
 pub fn run(command: &mut Command, limit: Duration) -> Result<String> {
     let (status, said) = said(command, limit)?;
     if !status.success() {
@@ -27,7 +28,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<String> {
     Ok(said)
 }
 
-/// As [`run`], however it ends.
+/// As [`run`], with any exit status.
 ///
 /// # Errors
 /// When it does not end within `limit`.
@@ -39,23 +40,23 @@ pub fn said(command: &mut Command, limit: Duration) -> Result<(ExitStatus, Strin
     ))
 }
 
-/// Makes sure of a program that a package has.
+/// Ensures that a program of a package is installed.
 ///
 /// # Errors
-/// When it is not there and does not come.
+/// When it is not installed and cannot be.
 pub fn package(program: &str, package: &str, why: &str) -> Result<()> {
     install::programs(&[(program, package, why)])
 }
 
-/// Makes sure of a program that a crate has, in a folder beside what is built; its path.
+/// Ensures that a program of a crate is built, in a directory next to the build; returns its path.
 ///
 /// # Errors
-/// When it is not there and cannot be built.
+/// When it does not exist and cannot be built.
 pub fn from_crate(name: &str) -> Result<PathBuf> {
     install::from_crate(name, &Workspace::load()?.target.join("tools"))
 }
 
-/// Text without the sequences that colour it.
+/// Text without colour escape sequences.
 fn plain(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut parts = text.split("\u{1b}[");
@@ -66,7 +67,7 @@ fn plain(bytes: &[u8]) -> String {
     plain
 }
 
-/// The end of a text, from a line's beginning if there is one.
+/// The end of a text, from the beginning of a line if possible.
 fn last(text: &str, most: usize) -> &str {
     let text = text.trim();
     let from = text.len().saturating_sub(most);

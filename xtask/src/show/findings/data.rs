@@ -1,4 +1,4 @@
-//! What lost or hid data: F1, F2, F4.
+//! Findings in which data was lost or hidden: F1, F2, F4.
 
 use super::{OSDS, POOL, WELL_MAX, WORK_MAX, kill, start};
 use crate::bounded::{self, Killed};
@@ -10,18 +10,18 @@ use std::process::Stdio;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Clients that go on until they are told to stop.
+/// Clients that run until they are stopped.
 const EIGHT: &[&str] = &["--clients", "8", "--seconds", "1800"];
-/// What is asked for while an OSD is stopped, which others notice after some seconds.
+/// Duration of a stop during which a request is made; others detect it after some seconds.
 const WHILE_STOPPED: Duration = Duration::from_millis(1_500);
 
-/// Each OSD is called down while it lives, comes back by itself, is killed and started: it must not
-/// be who it was. Then every one of them alone has everything.
+/// Each OSD is marked down while it is alive, returns by itself, is killed and started: it must get
+/// a new instance. Then every one of them alone has everything.
 pub fn marked_down_alive(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
     let ledger = Ledger::begin(cluster, POOL, &[EIGHT, &["--objects", "64"]].concat())?;
     for id in 0..OSDS {
         cluster.ask(&["osd", "down", &id.to_string()])?;
-        // It does not wait: how far it is when it is killed is another each time.
+        // It does not wait: its progress when it is killed differs each time.
         sleep(Duration::from_millis(u64::from(id) * 400));
         cluster.kill(&format!("osd.{id}"))?;
         start(cluster, id)?;
@@ -35,7 +35,7 @@ pub fn marked_down_alive(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
         let others: Vec<u32> = (0..OSDS).filter(|id| *id != left).collect();
         for id in &others {
             kill(cluster, *id)?;
-            // Those that are left must have agreed before the next one goes.
+            // The remaining OSDs must have agreed before the next one is stopped.
             sleep(Duration::from_secs(2));
         }
         verify(cluster, POOL, &ledger).with_context(|| format!("osd.{left} alone"))?;
@@ -47,8 +47,8 @@ pub fn marked_down_alive(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Objects of an OSD that is out are erased page by page. It comes in again meanwhile, and then the
-/// others die: what it says it has, it has.
+/// Objects of an OSD that is out are erased page by page. It is marked in meanwhile, and then the
+/// others die: it must have everything that it claims to have.
 pub fn in_while_erasing(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
     cluster.ask(&[
         "pool",
@@ -83,8 +83,8 @@ pub fn in_while_erasing(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A replica stands still, so an update cannot be committed: a listing may wait, but must not show
-/// what may yet be lost, nor hide what may yet be there.
+/// A replica is suspended, so an update cannot be committed: a listing may wait, but must neither
+/// show an update that may still be lost, nor hide an object that may still exist.
 pub fn listed_while_it_hangs(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
     cluster.ask(&["pool", "create", "one", "--size", "3", "--pg-num", "1"])?;
     cluster.await_health(WELL_MAX)?;

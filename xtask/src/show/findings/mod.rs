@@ -1,13 +1,13 @@
-//! What once broke Nacre, done again on processes (`docs/findings.md`). Each on a cluster of its
-//! own.
+//! Former failures of Nacre, repeated on processes (`docs/findings.md`). Each runs on a separate
+//! cluster.
 //!
-//! Findings that want sizes or machines of their own have scenarios of their own: F18 and F52
-//! `growth`, F29 `rolling`, F30 `hung`, F13 to F15 and F24 `full`, F33 to F35 `hostile`, F50 and
-//! F53 `ten-million`; F31 is in `./x chaos`. `docs/findings.md` says which tests of the command
-//! line have the others.
+//! Findings that need a certain size or machine have scenarios of their own: F18 and F52 `growth`,
+//! F29 `rolling`, F30 `hung`, F13 to F15 and F24 `full`, F33 to F35 `hostile`, F50 and F53
+//! `ten-million`; F31 is in `./x chaos`. `docs/findings.md` lists the command line tests of the
+//! others.
 //!
-//! * [`data`]: what lost or hid data; [`stops`]: what stopped daemons or kept others waiting;
-//! * [`strangers`]: copies, monitors that come back, clusters half made.
+//! * [`data`]: lost or hidden data; [`stops`]: stopped daemons or delayed clients;
+//! * [`strangers`]: copied daemons, monitors that return, clusters created only in part.
 
 mod data;
 mod stops;
@@ -20,13 +20,13 @@ use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::time::Duration;
 
-/// Until everything is well again.
+/// Maximum time until everything is healthy again.
 const WELL_MAX: Duration = Duration::from_mins(3);
 const WORK_MAX: Duration = Duration::from_mins(10);
 const OSDS: u32 = 3;
 const POOL: &str = "data";
 
-/// What is done again: the finding, what is tried, and the copies of [`POOL`]'s objects.
+/// A repeated finding: its number, the attempt, and the number of replicas of [`POOL`]'s objects.
 struct Again(
     &'static str,
     &'static str,
@@ -109,10 +109,10 @@ const ALL: &[Again] = &[
     ),
 ];
 
-/// Shows it.
+/// Runs the scenario.
 ///
 /// # Errors
-/// What is not as it should be.
+/// A finding that occurs again.
 pub fn run(site: &mut Site) -> Result<()> {
     for Again(id, what, copies, again) in ALL {
         let mut cluster = site.cluster(3, OSDS)?;
@@ -127,7 +127,7 @@ pub fn run(site: &mut Site) -> Result<()> {
     Ok(())
 }
 
-/// Makes a pool, and waits until it is well.
+/// Creates a pool, and waits until it is healthy.
 fn create(cluster: &Cluster, pool: &str, size: u32, groups: u32) -> Result<()> {
     cluster.ask(&[
         "pool",
@@ -141,7 +141,7 @@ fn create(cluster: &Cluster, pool: &str, size: u32, groups: u32) -> Result<()> {
     cluster.await_health(WELL_MAX)
 }
 
-/// No daemon ended by itself, and every group is written, called, read and deleted.
+/// No daemon ended by itself, and every PG is written, called, read and deleted.
 fn everybody_lives(cluster: &mut Cluster) -> Result<()> {
     cluster.await_health(WELL_MAX)?;
     for who in daemons() {
@@ -156,10 +156,10 @@ fn daemons() -> impl Iterator<Item = String> {
         .chain((0..OSDS).map(|id| format!("osd.{id}")))
 }
 
-/// An OSD is killed, and everybody knows.
+/// Kills an OSD and marks it down.
 fn kill(cluster: &mut Cluster, id: u32) -> Result<()> {
     cluster.kill(&format!("osd.{id}"))?;
-    // It must not be taken for up before it is again.
+    // It must not be considered up before it is again.
     cluster.ask(&["osd", "down", &id.to_string()]).map(drop)
 }
 

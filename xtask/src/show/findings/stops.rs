@@ -1,4 +1,4 @@
-//! What stopped daemons or kept others waiting: F10, F11, F12, F16, F17, F41.
+//! Findings in which daemons stopped or operations were delayed: F10, F11, F12, F16, F17, F41.
 
 use super::{OSDS, POOL, WELL_MAX, WORK_MAX, create, daemons, kill, start};
 use crate::bounded::{self, Killed};
@@ -14,12 +14,12 @@ use std::process::{Command, Output, Stdio};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-/// What operations of others may take meanwhile.
+/// Maximum time for other clients' operations meanwhile.
 const OTHERS_MAX: Duration = Duration::from_secs(5);
 const SEEN_MAX: Duration = Duration::from_mins(1);
 
-/// An object's omap of 140,000 entries, or as large as it may get: more than a store's log of 128
-/// MiB takes. Then a snapshot, and five bytes: all of it is cloned.
+/// An object's omap of 140,000 entries, or of the maximum size: more than a store's log of 128 MiB
+/// can hold. Then a snapshot, and a write of five bytes: the whole omap is cloned.
 pub fn large_omap(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     const ENTRIES: u32 = 140_000;
     const AT_ONCE: u32 = 1_000;
@@ -66,7 +66,8 @@ objclass.register(f)
     cluster.ask(&["object", "rm", POOL, "wide"]).map(drop)
 }
 
-/// Rounds of four transactions of 455 kB at once: monitors of the default size stopped after one.
+/// Rounds of four concurrent transactions of 455 kB: monitors of the default size stopped after
+/// one.
 pub fn large_transactions(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
     let value = "x".repeat(65_000);
     for round in 0..12 {
@@ -113,8 +114,8 @@ pub fn large_transactions(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
     cluster.ask(&["meta", "rm", "--prefix", "large/"]).map(drop)
 }
 
-/// One update of many bytes, each in a block of its own, beside large puts: by the bytes it is
-/// small.
+/// One update of many bytes, each in a different block, concurrent with large puts: it is small
+/// only by its number of bytes.
 pub fn scattered_bytes(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
     let script = file(
         cluster,
@@ -145,10 +146,10 @@ pub fn scattered_bytes(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
     })
 }
 
-/// Calls that make garbage until the clock ends them: their objects answer, and heavy calls of
-/// others.
+/// Calls that create garbage until the clock ends them: their objects answer, and so do heavy calls
+/// of other clients.
 pub fn garbage(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
-    // Comparing counts a step, however long the strings are: the clock ends it, not the steps.
+    // A comparison counts as one step for strings of any length: the clock ends it, not the steps.
     let hostile = file(
         cluster,
         "garbage.lua",
@@ -193,8 +194,8 @@ objclass.register(f)
     Ok(())
 }
 
-/// One of two members of some groups is dead, and both are needed. Puts to those wait; others of
-/// the same OSD go on.
+/// One of two members of some PGs is dead, and both are required. Puts to those wait; other
+/// operations of the same OSD continue.
 pub fn blocked_groups(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     cluster.ask(&[
         "pool",
@@ -213,7 +214,7 @@ pub fn blocked_groups(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     cluster.ask(&["flag", "set", "noout"])?;
     kill(cluster, 0)?;
     let waits_for_osd_0 = |name: &str| -> Result<bool> {
-        // (`object where` asks the object, too.)
+        // (`object where` also sends a request to the object.)
         let said = cluster.ask(&["pg", "map", "pairs", name])?;
         Ok(said["acting"].as_array().context("no place")?.len() < 2)
     };
@@ -270,7 +271,7 @@ pub fn blocked_groups(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     cluster.await_health(WELL_MAX)
 }
 
-/// A pool of small objects is removed while others put.
+/// A pool of small objects is removed while other clients put.
 pub fn pool_removed(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     create(cluster, "many", 3, 8)?;
     let mut command = cluster.command();
@@ -306,7 +307,7 @@ pub fn pool_removed(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Every daemon is killed and started again.
+/// Kills every daemon and starts it again.
 fn restart_all(cluster: &mut Cluster) -> Result<()> {
     for who in daemons() {
         cluster.kill(&who)?;
@@ -327,7 +328,7 @@ fn file(cluster: &Cluster, name: &str, text: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A script's `f` on an object.
+/// Runs a script's `f` on an object.
 fn evaluating(cluster: &Cluster, name: &str, script: &Path, more: &[&str]) -> Command {
     let mut command = cluster.command();
     command

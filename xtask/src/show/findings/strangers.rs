@@ -1,4 +1,4 @@
-//! Copies of daemons, monitors that come back, and a cluster half made: F22, F26, F27.
+//! Copied daemons, monitors that return, and a cluster created only in part: F22, F26, F27.
 
 use super::{OSDS, POOL, WELL_MAX, WORK_MAX, start};
 use crate::bounded;
@@ -11,12 +11,12 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Until a stranger has gone.
+/// Maximum time for a copied daemon to end.
 const GONE_MAX: Duration = Duration::from_mins(1);
-/// Epochs that a stranger may cost: 36,800 once.
+/// Maximum number of epochs that a copied daemon may cost: 36,800 in the finding.
 const EPOCHS_MAX: u64 = 20;
 
-/// Each OSD's folder is copied and started elsewhere while the OSD runs: the copy ends, the OSD
+/// Each OSD's directory is copied and started elsewhere while the OSD runs: the copy ends, the OSD
 /// stays.
 pub fn copied_osd(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     let epoch = |cluster: &Cluster| -> Result<u64> {
@@ -73,7 +73,7 @@ pub fn copied_osd(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The text of a cluster's file, where an OSD listens at another port.
+/// The cluster's file, with another port for an OSD.
 fn with_port(text: &str, id: u32, port: u16) -> String {
     let (mut of_osd, mut lines) = (false, Vec::new());
     let mut inside = false;
@@ -94,15 +94,15 @@ fn with_port(text: &str, id: u32, port: u16) -> String {
     lines.join("\n") + "\n"
 }
 
-/// A monitor is removed, and added under its number at another port: it counts when it runs, takes
-/// part again, and clients find the others meanwhile.
+/// A monitor is removed, and added under its number at another port: it counts once it runs,
+/// participates again, and clients find the others meanwhile.
 pub fn monitor_comes_back(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     for (id, round) in [0, 1, 2, 0].into_iter().zip(0..) {
         let (who, id_text) = (format!("mon.{id}"), id.to_string());
         cluster
             .ask(&["mon", "rm", &id_text])
             .with_context(|| format!("removing {who}"))?;
-        // It may have seen that it was removed.
+        // It may have noticed its removal.
         if cluster.ended(&who)?.is_none() {
             cluster.kill(&who)?;
         }
@@ -126,7 +126,7 @@ pub fn monitor_comes_back(site: &mut Site, cluster: &mut Cluster) -> Result<()> 
     Ok(())
 }
 
-/// `nacre up` is killed while it makes a cluster, at any time: the next one makes it, with its
+/// `nacre up` is killed at any time while it creates a cluster: the next one creates it, with its
 /// pool.
 pub fn killed_while_it_is_made(site: &mut Site, _: &mut Cluster) -> Result<()> {
     let port = (site.base_port + 10).to_string();

@@ -1,4 +1,4 @@
-//! A ledger in files: one line a record, each synchronized; what was acknowledged stays there.
+//! A ledger in files: one line per record, each synchronized; acknowledged records must persist.
 
 use super::stalls::Stalls;
 use anyhow::{Context, Result, ensure};
@@ -7,13 +7,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Records of a file.
+/// Number of records per file.
 const OF_A_FILE: usize = 500;
 
 /// See the module head.
 pub struct Book {
     folder: PathBuf,
-    /// Records that were acknowledged.
+    /// Number of acknowledged records.
     pub acknowledged: usize,
 }
 
@@ -26,7 +26,7 @@ impl Book {
         }
     }
 
-    /// Writes until it is told to stop.
+    /// Writes until it is stopped.
     ///
     /// # Errors
     /// When a call fails.
@@ -53,11 +53,11 @@ impl Book {
         Ok(())
     }
 
-    /// Holds everything to be there, as a folder shows it; the last record may be there
+    /// Checks that everything is present in a directory; the last record may be present
     /// unacknowledged.
     ///
     /// # Errors
-    /// What is not.
+    /// The missing record.
     pub fn verify(&self, folder: &Path) -> Result<()> {
         for first in (0..self.acknowledged).step_by(OF_A_FILE) {
             let numbers = first..self.acknowledged.min(first + OF_A_FILE);

@@ -1,4 +1,4 @@
-//! Files that a mount knows and has open while its server dies: as many as a large machine has.
+//! Files that a mount caches and has open while its server dies: as many as on a large machine.
 //!
 //! ```text
 //!  second mount: 100,000 files made, 10,000 kept open, all looked at ─▶ the server dies ─▶ each open one is
@@ -11,10 +11,10 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Directories, and files of each.
+/// Number of directories, and of files in each.
 const FOLDERS: usize = 100;
 const FILES: usize = 1_000;
-/// Of these the first so many are open.
+/// Number of open files per directory.
 const OPEN: usize = 100;
 
 /// See the module head.
@@ -24,7 +24,7 @@ pub struct Many {
 }
 
 impl Many {
-    /// Makes them below a mount.
+    /// Creates them below a mount.
     ///
     /// # Errors
     /// When a call fails.
@@ -53,11 +53,11 @@ impl Many {
         many.look()?;
         Ok(many)
     }
-    /// How many there are, and how many are open.
+    /// Number of files, and of open ones.
     pub fn counts(&self) -> (usize, usize) {
         (FOLDERS * FILES, self.open.len())
     }
-    /// Looks at all of them.
+    /// Looks up all of them.
     fn look(&self) -> Result<()> {
         for dir in 0..FOLDERS {
             let entries = fs::read_dir(self.folder.join(dir.to_string())).context("listing")?;
@@ -72,10 +72,10 @@ impl Many {
         }
         Ok(())
     }
-    /// Writes those that are open, and closes them; reads them through another mount.
+    /// Writes to the open ones, and closes them; reads them through another mount.
     ///
     /// # Errors
-    /// When something is lost.
+    /// When data is lost.
     pub fn end(self, other: &Path) -> Result<()> {
         for (at, mut file) in self.open.iter().enumerate() {
             write!(file, "{at}").with_context(|| format!("writing open file {at}"))?;

@@ -7,10 +7,10 @@
 //!             └─ book: synchronized records                           ┘
 //!  ─▶ compared in whole ─▶ umount, fs check ─▶ every daemon restarted ─▶ a new mount: compared again
 //! ```
-//! * [`model`]: what calls must answer; [`pair`]: calls; [`races`]; [`book`]: a ledger;
-//! * [`ranks`]: the same of two servers that share a file system, with [`tokens`];
-//! * [`many`]: files that are known and open; [`stalls`]: how long calls took; [`stale`]: calls
-//!   made again; [`victim`]: the third mount.
+//! * [`model`]: the expected answers; [`pair`]: calls; [`races`]; [`book`]: a ledger;
+//! * [`ranks`]: the same with two servers that share a file system, with [`tokens`];
+//! * [`many`]: cached and open files; [`stalls`]: durations of calls; [`stale`]: repeated calls;
+//!   [`victim`]: the third mount.
 
 pub mod book;
 mod many;
@@ -38,28 +38,28 @@ use std::sync::atomic::AtomicBool;
 use std::thread::{self, sleep};
 use std::time::Duration;
 
-/// Without a fault, unless something else is asked for.
+/// Default duration of the phase without a fault.
 const QUIET_S: u64 = 20;
-/// A server stands still for so long; an OSD is gone for so long.
+/// Duration for which a server is suspended, or an OSD is down.
 const STOPPED: Duration = Duration::from_secs(8);
 const GONE: Duration = Duration::from_secs(4);
-/// Until a fault has done what harm it can.
+/// Time after which the immediate effects of a fault are over.
 const HARM: Duration = Duration::from_secs(4);
 const HEALED_MAX: Duration = Duration::from_mins(5);
-/// The most that any call may take (docs/files.md has less for some).
+/// Maximum duration of any call (docs/files.md has lower limits for some).
 const KILLED_S: f64 = 2.0;
 const STOPPED_S: f64 = 4.0;
-/// What a dead mount kept others wait for, 6 s (docs/files.md); and what they wait for is behind
-/// others' waits.
+/// The time that others wait for a dead mount, 6 s (docs/files.md), plus the waits of calls before
+/// theirs.
 const SHARED_S: f64 = 8.0;
 const SEED: u64 = 20;
-/// All phases together, on a slow machine.
+/// Maximum duration of all phases, on a slow machine.
 const WHOLE_MAX: Duration = Duration::from_mins(20);
 
-/// Shows it.
+/// Runs the scenario.
 ///
 /// # Errors
-/// When an answer is not what it should be, something is lost, or hangs.
+/// When an answer is wrong, data is lost, or a call hangs.
 pub fn run(site: &mut Site) -> Result<()> {
     if !mounted::is_possible(site, "two mounts with faults") {
         return Ok(());
@@ -71,7 +71,7 @@ pub fn run(site: &mut Site) -> Result<()> {
 /// The same on a Ceph cluster.
 ///
 /// # Errors
-/// As there.
+/// As [`run`].
 pub fn run_on_ceph(site: &mut Site) -> Result<()> {
     if !mounted::is_possible(site, "two mounts with faults") {
         return Ok(());
@@ -85,7 +85,8 @@ pub fn run_on_ceph(site: &mut Site) -> Result<()> {
     mounts(site, &mut cluster, ceph.conf.parent())
 }
 
-/// On a cluster whose monitors and OSDs are its own, or those of the Ceph cluster in a folder.
+/// Runs it on a cluster with its own monitors and OSDs, or with those of the Ceph cluster in a
+/// directory.
 fn mounts(site: &mut Site, cluster: &mut Cluster, ceph: Option<&Path>) -> Result<()> {
     let places = ["a", "b"].map(|name| site.dir.join(name));
     let (stop, stalls) = (AtomicBool::new(false), [(); 3].map(|()| Stalls::default()));
@@ -96,7 +97,7 @@ fn mounts(site: &mut Site, cluster: &mut Cluster, ceph: Option<&Path>) -> Result
     );
     let [first, second, third] = &stalls;
     thread::scope(|scope| -> Result<()> {
-        // Dropped in here when anything fails: calls that wait fail then, and the threads end.
+        // Dropped here on an error: waiting calls then fail, and the threads end.
         let mounts = [
             Mount::new(cluster, &places[0])?,
             Mount::new(cluster, &places[1])?,
@@ -145,7 +146,7 @@ fn mounts(site: &mut Site, cluster: &mut Cluster, ceph: Option<&Path>) -> Result
     again(site, cluster, ceph, &mut pair, &book)
 }
 
-/// Everything that happens to them.
+/// The sequence of faults.
 fn through(
     site: &mut Site,
     cluster: &mut Cluster,
@@ -167,7 +168,7 @@ fn through(
         Some(STOPPED_S),
         |_| stop_server(cluster),
     )?;
-    // How long Ceph's OSDs are missed is Ceph's.
+    // With Ceph, the time until an OSD is marked down is not ours.
     let ours = ceph.is_none().then_some(KILLED_S);
     phase(site, crew, "an OSD killed", ours, |_| {
         match ceph {
@@ -199,7 +200,7 @@ fn through(
         Some(SHARED_S),
         |site| victim::with_locks(site, Mount::new(cluster, &place)?, first),
     )?;
-    // It has just made a name in the directory that all begin at.
+    // It has just created a name in the directory in which all paths begin.
     phase(
         site,
         crew,
@@ -225,7 +226,7 @@ fn stop_server(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The server dies, and stands still, while a mount knows many files and has many open.
+/// The server dies, and is suspended, while a mount caches many files and has many open.
 fn with_many(
     site: &mut Site,
     cluster: &mut Cluster,
@@ -261,7 +262,7 @@ fn with_many(
     Ok(())
 }
 
-/// A time in which something happens, and the longest call that began or ended in it.
+/// A phase with an event, and the longest call that began or ended in it.
 fn phase(
     site: &mut Site,
     crew: &mut Crew,
@@ -293,7 +294,7 @@ fn number(who: &str) -> Result<u32> {
     number.with_context(|| format!("{who} has no number"))
 }
 
-/// Every daemon ends and starts again; a mount that has seen nothing of all that sees the same.
+/// All daemons are stopped and started again; a new mount must see the same content.
 fn again(
     site: &mut Site,
     cluster: &mut Cluster,

@@ -1,17 +1,17 @@
-//! A file system in memory: what every call on either of two mounts must answer.
+//! A file system in memory: the expected answer of every call on either of two mounts.
 //!
-//! Directories, files with several names, open files that outlive their names, and advisory locks,
-//! which belong to a mount here: one process has both, so its calls there are two owners.
-//! Errors are those of Linux, in the order in which it looks.
+//! Directories, files with several names, open files that outlive their names, and advisory locks.
+//! A lock belongs to a mount here: one process has both mounts, so its calls there are two owners.
+//! Errors are those of Linux, in the order in which it checks.
 
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 
-/// A path below the folder that is checked, its parts; the folder itself has none.
+/// A path below the checked directory, as components; the directory itself has none.
 pub type Path = Vec<String>;
-/// Which of the two mounts.
+/// One of the two mounts.
 pub type Side = usize;
-/// One of the files that are kept open.
+/// One of the open files.
 pub type Slot = usize;
 
 /// A call.
@@ -37,14 +37,14 @@ pub enum Call {
     WriteAt(Slot, u64, Vec<u8>),
     ReadAt(Slot, u64, usize),
     Sync(Slot),
-    /// All of the file, exclusively or shared; at once or not at all.
+    /// A lock on the whole file, exclusive or shared, without waiting.
     Lock(Slot, bool),
     Unlock(Slot),
     Close(Slot),
 }
 
 impl Call {
-    /// In a sentence, without its data. It is made for every call: it must cost next to nothing.
+    /// A description without its data. It is created for every call, so it must be cheap.
     pub fn shown(&self) -> String {
         match self {
             Self::Write(path, at, data) => format!("Write({path:?}, {at}, {} bytes)", data.len()),
@@ -55,7 +55,7 @@ impl Call {
     }
 }
 
-/// What it answers.
+/// The answer of a call.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
     Done,
@@ -66,7 +66,7 @@ pub enum Answer {
         names: u64,
     },
     Folder,
-    /// There is no such open file: nothing was asked.
+    /// There is no such open file: no call was made.
     Nothing,
 }
 
@@ -89,7 +89,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// An empty folder.
+    /// An empty directory.
     pub fn new() -> Self {
         let nodes = BTreeMap::from([(ROOT, Node::Folder(BTreeMap::new()))]);
         Self {
@@ -105,7 +105,7 @@ impl Model {
         self.slots.get(&slot).is_some_and(|(of, _)| *of == side)
     }
 
-    /// All paths, the folder's own first.
+    /// All paths, the directory's own first.
     pub fn paths(&self) -> Vec<Path> {
         let (mut all, mut at) = (vec![Path::new()], 0);
         while at < all.len() {
@@ -121,7 +121,7 @@ impl Model {
         all
     }
 
-    /// What a call on a mount answers, and what comes of it.
+    /// Executes a call on a mount, and returns the answer.
     pub fn call(&mut self, side: Side, call: &Call) -> Result<Answer, Errno> {
         match call {
             Call::Create(path) => self.make(
@@ -211,7 +211,7 @@ impl Model {
             self.folder(id)?.get(name).copied().ok_or(Errno::NOENT)
         })
     }
-    /// The folder in which the last part of a path is or would be, and that part.
+    /// The directory of the last component of a path, and that component.
     fn above<'a>(&self, path: &'a [String]) -> Result<(Id, &'a String), Errno> {
         let (name, above) = path
             .split_last()
@@ -221,7 +221,8 @@ impl Model {
         Ok((id, name))
     }
 
-    /// Opens a file, does something, closes it: then this process's locks on this mount are gone.
+    /// Opens a file, performs an action, closes it: this releases the process's locks on this
+    /// mount.
     fn opened(
         &mut self,
         side: Side,
@@ -291,7 +292,7 @@ impl Model {
         }
         self.forget(id);
     }
-    /// What has no name goes when it is not open any more.
+    /// Removes a node without a name once it is not open any more.
     fn forget(&mut self, id: Id) {
         let nameless = matches!(self.nodes.get(&id), Some(Node::File { names: 0, .. }));
         if nameless && !self.slots.values().any(|(_, open)| *open == id) {

@@ -1,8 +1,8 @@
-//! The same folder on two mounts: random calls on either in turn, every answer compared with the
+//! The same directory on two mounts: alternating random calls, every answer compared with the
 //! model's.
 //!
-//! What one mount changed is looked at through the other as soon as the call has returned: nothing
-//! that it was told before may be believed any more.
+//! A change made by one mount is checked through the other as soon as the call has returned: the
+//! other's cache must not be stale.
 
 use super::model::{Answer, Call, Model, Path, Side, Slot};
 use super::stale;
@@ -20,10 +20,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const NAMES: u64 = 5;
 const DEEPEST: u64 = 3;
 const SLOTS: u64 = 8;
-/// Most writes are small; some lie where an object of 4 MiB ends.
+/// Most writes are small; some are at the boundary of an object of 4 MiB.
 const SMALL: u64 = 20_000;
 const BORDER: u64 = (4 << 20) - 3_000;
-/// Files do not grow beyond.
+/// Maximum size of a file.
 const FILE_MAX: u64 = 6 << 20;
 
 /// See the module head.
@@ -35,7 +35,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Two ways to one empty folder.
+    /// Two paths to one empty directory.
     pub fn new(folders: [PathBuf; 2], seed: u64) -> Self {
         let open = (0..SLOTS).map(|_| None).collect();
         Self {
@@ -46,10 +46,10 @@ impl Pair {
         }
     }
 
-    /// Works until it is told to stop; then closes everything.
+    /// Works until it is stopped; then closes everything.
     ///
     /// # Errors
-    /// The first answer that is not the model's.
+    /// The first answer that differs from the model's.
     pub fn work(&mut self, stalls: &Stalls, stop: &AtomicBool) -> Result<()> {
         let mut side = 0;
         while !stop.load(Ordering::Relaxed) {
@@ -67,7 +67,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Holds a folder to have all that the model has, and nothing else.
+    /// Checks that a directory has exactly the content of the model.
     ///
     /// # Errors
     /// The first difference.
@@ -99,7 +99,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Asks the kernel.
+    /// Makes a call.
     fn ask(&mut self, side: Side, call: &Call) -> io::Result<Answer> {
         let at =
             |path: &Path| -> PathBuf { self.folders[side].join(path.iter().collect::<PathBuf>()) };
@@ -119,7 +119,7 @@ impl Pair {
             Call::Truncate(path, to) => write(path)?.set_len(*to)?,
             Call::Read(path, from, count) => {
                 let file = File::open(at(path))?;
-                // A folder can be opened, and not be read.
+                // A directory can be opened, but not read.
                 return read(&file, *from, *count).map(Answer::Data);
             }
             Call::Stat(path) => {
@@ -178,7 +178,7 @@ impl Pair {
         Ok(Answer::Done)
     }
 
-    /// Anything that might be interesting.
+    /// Draws a random call.
     fn draw(&mut self, side: Side) -> Call {
         match self.dice.draw(100) {
             0..10 => Call::Create(self.path()),
@@ -212,7 +212,7 @@ impl Pair {
                 }
             }
             _ => {
-                // Only files that this mount has open are its own.
+                // A mount can only use the files that it has open itself.
                 let slot = self.slot();
                 if !self.model.is_open(slot, side) {
                     return Call::Stat(self.path());
@@ -254,7 +254,7 @@ impl Pair {
     }
 }
 
-/// What is looked at through the other mount after a call.
+/// The calls on the other mount that check a call.
 fn looks(call: &Call) -> Vec<Call> {
     let near = |path: &Path| {
         let above = path
@@ -283,7 +283,7 @@ fn looks(call: &Call) -> Vec<Call> {
     }
 }
 
-/// As much as there is, however many calls that takes.
+/// Reads all available bytes, in as many calls as necessary.
 fn read(file: &File, from: u64, count: usize) -> io::Result<Vec<u8>> {
     let (mut data, mut filled) = (vec![0; count], 0);
     while filled < count {
@@ -292,7 +292,7 @@ fn read(file: &File, from: u64, count: usize) -> io::Result<Vec<u8>> {
             more => filled += more,
         }
     }
-    // An empty buffer is not asked for, and a folder would not be noticed.
+    // The kernel does not pass on an empty read, so a directory would not be detected.
     if count == 0 {
         file.read_at(&mut [], from)?;
     }

@@ -1,5 +1,5 @@
-//! Two at once, one on each mount: appends, exclusive creations, renames, locks. Each round ends
-//! with what must be so.
+//! Concurrent operations, one on each mount: appends, exclusive creations, renames, locks. Each
+//! round ends with a check.
 
 use super::stale;
 use super::stalls::Stalls;
@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Records that each appends in a round; a file has some rounds.
+/// Number of records that each mount appends in a round; a file has several rounds.
 const RECORDS: u64 = 10;
 const ROUNDS_OF_A_FILE: u64 = 20;
-/// Times that each adds one to a number.
+/// Number of times that each mount adds one to a number.
 const ADDED: u64 = 5;
 
-/// Works until it is told to stop.
+/// Works until it is stopped.
 ///
 /// # Errors
-/// What two at once should not have come to.
+/// A result that is not allowed.
 pub fn work(folders: &[PathBuf; 2], stalls: &Stalls, stop: &AtomicBool) -> Result<()> {
     for round in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -69,7 +69,7 @@ fn record(side: usize, number: u64) -> Vec<u8> {
     text
 }
 
-/// Every record is whole, each mount's are in their order, none is lost.
+/// Every record is complete, each mount's records are in order, none is lost.
 fn appends(folders: &[PathBuf; 2], round: u64, stalls: &Stalls) -> Result<()> {
     let (name, first) = ("appended", round % ROUNDS_OF_A_FILE * RECORDS);
     if first == 0 {
@@ -166,7 +166,7 @@ fn one_target(folders: &[PathBuf; 2], stalls: &Stalls) -> Result<()> {
     fs::remove_file(folders[0].join("target")).context("removing it")
 }
 
-/// `a` into `b` and `b` into `a`: both would be lost.
+/// `a` into `b` and `b` into `a`: if both succeeded, both would be lost.
 fn no_loop(folders: &[PathBuf; 2], stalls: &Stalls) -> Result<()> {
     let pair = ["loop-0", "loop-1"];
     for (side, name) in pair.iter().enumerate() {
@@ -193,7 +193,7 @@ fn no_loop(folders: &[PathBuf; 2], stalls: &Stalls) -> Result<()> {
         .context("removing both")
 }
 
-/// A number in a file that only the lock guards.
+/// A number in a file that is protected by the lock only.
 fn counted(folders: &[PathBuf; 2], stalls: &Stalls) -> Result<()> {
     fs::write(folders[0].join("number"), "0").context("a number")?;
     let results = both(folders, stalls, "five times locked", |_, folder| {

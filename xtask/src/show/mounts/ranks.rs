@@ -1,4 +1,4 @@
-//! Two mounts of a file system that two servers share, while these die and stand still.
+//! Two mounts of a file system with two servers, which die and are suspended.
 
 use super::stalls::{Crew, Stalls, Watchdog, Worker};
 use super::{HARM, STOPPED_S, WHOLE_MAX, number, phase, tokens};
@@ -11,15 +11,15 @@ use std::sync::atomic::AtomicBool;
 use std::thread::{self, sleep};
 use std::time::Duration;
 
-/// Servers that die, and as many that stand still for a while.
+/// Number of servers that die, and number that are suspended.
 const FAULTS: u64 = 6;
 const STILL: Duration = Duration::from_secs(5);
 const QUIET_S: u64 = 10;
 
-/// Shows it.
+/// Runs the scenario.
 ///
 /// # Errors
-/// When a file is twice, or nowhere, or a call hangs.
+/// When a file exists twice, or not at all, or a call hangs.
 pub fn run(site: &mut Site) -> Result<()> {
     if !mounted::is_possible(site, "two ranks with faults") {
         return Ok(());

@@ -1,12 +1,12 @@
-//! `ESTALE` that is the kernel's own: the call is made again.
+//! Handling of `ESTALE` from the kernel: the call is repeated.
 //!
-//! Invariant: nothing that a server or a mount answers is hidden. What is gone for them stays gone,
-//! and is found in the end.
+//! Invariant: no answer of a server or a mount is hidden. If an object does not exist for them,
+//! repeating does not help, and the error is reported in the end.
 //!
-//! A directory that another mount has moved is still known here at its old place. Looking it up at
-//! its new one makes the kernel move what it knows (`__d_unalias`), which needs the lock that this
-//! mount's renames from one directory to another hold while they wait for their answer. It does not
-//! wait for that lock: the call fails, as on NFS and CephFS.
+//! A directory that another mount has moved is still cached here at its old location. Looking it up
+//! at its new one makes the kernel move its cached entry (`__d_unalias`), which needs the lock that
+//! this mount's renames between directories hold while they wait for their answer. The kernel does
+//! not wait for that lock: the call fails, as on NFS and CephFS.
 
 use rustix::io::Errno;
 use std::io;
@@ -14,16 +14,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// A rename may wait for as long as the file system stands still.
+/// A rename may wait for as long as the file system does not answer.
 const LONGEST: Duration = Duration::from_mins(1);
 const PAUSE: Duration = Duration::from_millis(1);
-/// Calls of this process that were made again.
+/// Number of repeated calls of this process.
 static AGAIN: AtomicU64 = AtomicU64::new(0);
 
-/// Makes a call that looks paths up, as often as it is stale.
+/// Makes a call with a path lookup, and repeats it while it returns `ESTALE`.
 ///
 /// # Errors
-/// Its own.
+/// The error of the call.
 pub fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let begun = Instant::now();
     loop {
@@ -39,7 +39,7 @@ pub fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// How many were made again.
+/// Number of repeated calls.
 pub fn count() -> u64 {
     AGAIN.load(Ordering::Relaxed)
 }

@@ -1,4 +1,4 @@
-//! How long calls took: the longest of all that work, since it was asked last.
+//! Durations of calls: the longest of all workers since the last query.
 
 use anyhow::{Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
@@ -8,23 +8,23 @@ use std::sync::{Mutex, mpsc};
 use std::thread::{self, JoinHandle, ScopedJoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-/// Until every worker has gone on after a fault.
+/// Maximum time until every worker has made progress after a fault.
 const HANG: Duration = Duration::from_mins(2);
-/// Calls of each worker that show that it goes on.
+/// Number of calls of each worker that prove progress.
 const GOES_ON: u64 = 20;
 
-/// One worker's.
+/// The calls of one worker.
 #[derive(Default)]
 pub struct Stalls {
     calls: AtomicU64,
     longest: Mutex<(Duration, String)>,
-    /// Calls that have not returned, by number.
+    /// Calls in flight, by number.
     under_way: Mutex<BTreeMap<u64, (Instant, String)>>,
     begun: AtomicU64,
 }
 
 impl Stalls {
-    /// Times a call.
+    /// Measures a call.
     pub fn time<T>(&self, what: impl FnOnce() -> String, call: impl FnOnce() -> T) -> T {
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let begun = Instant::now();
@@ -49,7 +49,7 @@ impl Stalls {
         self.calls.fetch_add(1, Ordering::Relaxed);
         result
     }
-    /// The longest call since this was asked last, and forgets it.
+    /// Returns the longest call since the last query, and resets it.
     pub fn take(&self) -> (Duration, String) {
         std::mem::take(
             &mut *self
@@ -58,18 +58,18 @@ impl Stalls {
                 .expect("nothing panics while it is held"),
         )
     }
-    /// The call that has not returned for longest, and for how long.
+    /// The longest call in flight, and its duration so far.
     pub fn waiting(&self) -> Option<(Duration, String)> {
         let under_way = self
             .under_way
             .lock()
             .expect("nothing panics while it is held");
-        // They are numbered as they began.
+        // They are numbered in the order in which they began.
         under_way
             .first_key_value()
             .map(|(_, (begun, what))| (begun.elapsed(), what.clone()))
     }
-    /// Calls so far.
+    /// Number of calls so far.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
@@ -77,12 +77,12 @@ impl Stalls {
 
 /// Kills mounts when everything takes too long: that ends every call.
 ///
-/// A program that this process starts closes files of the mounts as it begins, each of which is a
-/// request: starting one waits as long as the mounts do, and no bound of its own helps.
+/// A program started by this process begins by closing files of the mounts, each of which is a
+/// request: starting one waits as long as the mounts do, and a limit of its own does not help.
 pub struct Watchdog(mpsc::Sender<()>, Option<JoinHandle<()>>);
 
 impl Watchdog {
-    /// Watches until it is dropped, which must be before the mounts are.
+    /// Watches until it is dropped, which must happen before the mounts are dropped.
     pub fn begin(pids: Vec<u32>, limit: Duration) -> Self {
         let (end, ended) = mpsc::channel();
         let thread = thread::spawn(move || {
@@ -108,14 +108,14 @@ impl Drop for Watchdog {
     }
 }
 
-/// What one does, how long its calls take, and its thread until that has ended.
+/// The name of a worker, the durations of its calls, and its thread until that has ended.
 pub struct Worker<'scope>(
     pub &'static str,
     pub &'scope Stalls,
     pub Option<ScopedJoinHandle<'scope, Result<()>>>,
 );
 
-/// All that work in the background.
+/// All workers in the background.
 pub struct Crew<'scope> {
     /// Tells them to end.
     pub stop: &'scope AtomicBool,
@@ -124,10 +124,10 @@ pub struct Crew<'scope> {
 }
 
 impl Crew<'_> {
-    /// Forgets what took long before.
+    /// Discards earlier durations.
     ///
     /// # Errors
-    /// What a worker found that ended.
+    /// The error of a worker that ended.
     pub fn begin(&mut self) -> Result<()> {
         self.alive()?;
         for Worker(_, stalls, _) in &self.workers {
@@ -135,10 +135,11 @@ impl Crew<'_> {
         }
         Ok(())
     }
-    /// Waits until each has gone on; gives the longest that any call took since `begin`, and which.
+    /// Waits until each has made progress; returns the longest duration of a call since `begin`,
+    /// and the call.
     ///
     /// # Errors
-    /// When one does not go on, or found something wrong.
+    /// When one makes no progress, or has failed.
     pub fn longest(&mut self) -> Result<(Duration, String)> {
         let from: Vec<u64> = self
             .workers
@@ -168,7 +169,7 @@ impl Crew<'_> {
         let (longest, name) = all.max().expect("there are workers");
         Ok((longest.0, format!("{name}: {}", longest.1)))
     }
-    /// Tells what a worker found that ended.
+    /// Returns the error of a worker that ended.
     fn alive(&mut self) -> Result<()> {
         for Worker(name, _, thread) in &mut self.workers {
             if thread.as_ref().is_some_and(ScopedJoinHandle::is_finished) {
@@ -185,7 +186,7 @@ impl Crew<'_> {
     /// Ends all.
     ///
     /// # Errors
-    /// What one of them found, or that it does not end.
+    /// The error of one of them, or that it does not end.
     pub fn end(&mut self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         let begun = Instant::now();

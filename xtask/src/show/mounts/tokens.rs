@@ -1,10 +1,11 @@
-//! Files that move between directories of two ranks on both mounts: each is there once, whatever
-//! dies meanwhile.
+//! Files that move between directories of two ranks on both mounts: each must exist exactly once,
+//! whatever server dies meanwhile.
 //!
 //! ```text
 //!  p0 (rank 0) ◀── rename, link, rename over another ──▶ p1 (rank 1)        t0 … t59, each with its own text
 //! ```
-//! A rename across ranks that happened at one of them only would leave a file twice, or nowhere.
+//! A rename across ranks that was executed by only one of them would leave a file twice, or
+//! nowhere.
 
 use super::stalls::Stalls;
 use anyhow::{Context, Result, ensure};
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const FILES: u64 = 60;
 const DIRS: [&str; 2] = ["p0", "p1"];
 
-/// Numbers that look random, the same each time.
+/// Pseudo-random numbers with a fixed seed.
 struct Dice(u64);
 impl Dice {
     const fn below(&mut self, n: u64) -> u64 {
@@ -34,7 +35,7 @@ fn text(token: u64) -> String {
     format!("token {token}")
 }
 
-/// Makes them, on one mount.
+/// Creates them, on one mount.
 ///
 /// # Errors
 /// When that fails.
@@ -48,15 +49,15 @@ pub fn make(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Moves them until it is told to stop.
+/// Moves them until it is stopped.
 ///
 /// # Errors
-/// What a call should not have come to.
+/// A result that is not allowed.
 pub fn work(root: &Path, seed: u64, stalls: &Stalls, stop: &AtomicBool) -> Result<()> {
     let mut dice = Dice(seed);
     while !stop.load(Ordering::Relaxed) {
         match step(root, seed, &mut dice, stalls) {
-            // Another one has moved it.
+            // Another worker has moved it.
             Err(why) if matches!(why.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => {}
             result => result.with_context(|| format!("worker {seed}"))?,
         }
@@ -127,10 +128,10 @@ fn expect(place: &Path, text: &str) -> io::Result<()> {
     )))
 }
 
-/// Each of them is there once, with its text and one name, and nothing else.
+/// Checks that each of them exists once, with its text and one name, and nothing else.
 ///
 /// # Errors
-/// What is not so.
+/// The violation.
 pub fn check(root: &Path) -> Result<()> {
     let mut found: BTreeMap<String, PathBuf> = BTreeMap::new();
     for dir in DIRS {

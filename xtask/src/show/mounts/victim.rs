@@ -1,5 +1,4 @@
-//! A third mount, killed with `kill -9` while it holds locks, and once more with data that it has
-//! not written.
+//! A third mount, killed with `kill -9` while it holds locks, and once more with unwritten data.
 //!
 //! ```text
 //!  third: locks, keeps names, fsync ─▶ killed ─▶ first: renames what it kept (6 s) ─▶ has the lock (60 s) ─▶ reads what was safe
@@ -19,22 +18,22 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Until a call that waits for the dead mount is called a hang.
+/// A call that waits for the dead mount for longer hangs.
 const HANG: Duration = Duration::from_mins(3);
-/// Of that, 6 s are the server's; the rest is the call's own.
+/// Of that, 6 s are the server's; the rest is for the call itself.
 const KEPT_S: f64 = 6.5;
 const FREE_S: f64 = 60.0;
-/// Seconds until others go on that wait for what it had not written, or for names where it made
-/// some (docs/files.md).
+/// Seconds until others continue that wait for its unwritten data, or for names in a directory
+/// where it created some (docs/files.md).
 pub const WANTED_S: f64 = 10.0;
-/// What the killed mount had not written.
+/// Size of the killed mount's unwritten data.
 const UNWRITTEN: usize = 200_000;
 const BYTE: u8 = 0x5a;
 
-/// The first of the two: locks, and names that it was told of.
+/// The first case: locks, and cached names.
 ///
 /// # Errors
-/// When something that was safe is lost, or anything hangs.
+/// When safe data is lost, or anything hangs.
 pub fn with_locks(site: &mut Site, third: Mount, first: &Path) -> Result<()> {
     let (theirs, ours) = (third.dir().join("victim"), first.join("victim"));
     fs::create_dir(&theirs).context("a directory")?;
@@ -53,7 +52,7 @@ pub fn with_locks(site: &mut Site, third: Mount, first: &Path) -> Result<()> {
     safe.write_all(b"synchronized")
         .and_then(|()| safe.sync_all())
         .context("synchronizing")?;
-    // What it has looked at it keeps.
+    // It caches what it has looked up.
     for name in fs::read_dir(&theirs)?.flatten() {
         name.metadata().context("looking at what is kept")?;
     }
@@ -96,10 +95,10 @@ pub fn with_locks(site: &mut Site, third: Mount, first: &Path) -> Result<()> {
     fs::remove_dir_all(&ours).context("removing the directory")
 }
 
-/// The second: data that nothing but it has.
+/// The second case: data that only it has.
 ///
 /// # Errors
-/// When the other mount reads what nothing wrote, has an error, or hangs.
+/// When the other mount reads data that was never written, gets an error, or hangs.
 pub fn with_data(site: &mut Site, third: Mount, first: &Path) -> Result<()> {
     let (theirs, ours) = (third.dir().join("unwritten"), first.join("unwritten"));
     let mut file = File::create(&theirs).context("a file")?;
@@ -143,7 +142,7 @@ pub fn with_data(site: &mut Site, third: Mount, first: &Path) -> Result<()> {
     fs::remove_file(&ours).context("removing the file")
 }
 
-/// Runs what may hang in a thread of its own; one that hangs ends with its mount.
+/// Runs a call that may hang in a separate thread; a hanging one ends with its mount.
 fn within<T: Send + 'static>(
     what: &str,
     run: impl FnOnce() -> Result<T> + Send + 'static,

@@ -1,19 +1,19 @@
 //! Writes random classes: their sources are a function of the run's seed.
 //!
 //! A method's body is a list of statements over data, attributes, omap and header, with loops,
-//! branches on what was read, caught errors, errors on purpose and calls of the other classes'
-//! methods, some of which fail after they wrote. Chance in a running method comes from its input.
+//! branches on values read, caught errors, deliberate errors, and calls of other classes' methods,
+//! some of which fail after they wrote. A running method's random decisions come from its input.
 
 use crate::rng::Rng;
 use std::fmt::Write as _;
 
-/// Classes of one run.
+/// Number of classes in a run.
 pub const CLASSES: usize = 3;
-/// Versions of each.
+/// Versions of each class.
 pub const VERSIONS: usize = 3;
-/// Methods of each that clients call.
+/// Methods of each class that clients call.
 pub const METHODS: u64 = 4;
-/// Methods of each that other classes call.
+/// Methods of each class that other classes call.
 const INNER: u64 = 2;
 const PRELUDE: &str = include_str!("prelude.lua");
 
@@ -71,8 +71,7 @@ struct Author<'a> {
     rng: &'a mut Rng,
     class: usize,
     depth: u32,
-    /// Whether this method may call other classes: those that are called do not, so no call goes
-    /// round in a ring.
+    /// Whether this method may call other classes: called methods may not, so there are no cycles.
     calls: bool,
 }
 
@@ -90,7 +89,7 @@ impl Author<'_> {
         body
     }
 
-    /// A number from 0 to about `most`, known as it is written or as it runs.
+    /// A number from 0 to about `most`, either a constant or computed at run time.
     fn number(&mut self, most: u64) -> String {
         match self.rng.below(5) {
             0 => self.rng.below(most + 1).to_string(),
@@ -216,7 +215,7 @@ impl Author<'_> {
                 )
             }
             28 => "try(function() say_all(objclass.getxattrs()) say(objclass.map_read_header():str()) end)".to_owned(),
-            // Too much, too far, too long: refused, and nothing of it done.
+            // Too much, too far or too long: refused without effect.
             29 => self
                 .rng
                 .pick(&[

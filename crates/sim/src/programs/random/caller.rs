@@ -32,11 +32,11 @@ enum Doing {
 #[derive(Debug, Default)]
 pub struct Caller {
     enabled: bool,
-    /// This one stores the sources, and looks at everything in the end.
+    /// This client stores the sources, and looks at everything in the end.
     leads: bool,
     current: Option<(OpId, Doing, u64)>,
     next_at: u64,
-    /// Objects looked at for the last time.
+    /// Objects that have had their last look.
     looked: u64,
 }
 
@@ -44,7 +44,7 @@ fn object(number: u64) -> ObjectId {
     ObjectId::named(&format!("random-{number}"))
 }
 
-/// How many versions of a class are installed.
+/// Number of installed versions of a class.
 fn installed(map: &ClusterMap, class: usize) -> usize {
     map.programs
         .get(&(CLASS, author::name(class).as_str().into()))
@@ -52,7 +52,7 @@ fn installed(map: &ClusterMap, class: usize) -> usize {
 }
 
 impl Caller {
-    /// For the client of that index, if there are random calls at all.
+    /// For the client with this index, if there are random calls at all.
     #[must_use]
     pub fn new(enabled: bool, index: u64) -> Self {
         Self {
@@ -73,14 +73,14 @@ impl Caller {
         }
     }
 
-    /// Whether it has come to rest: nothing is under way, and who looks at everything in the end
+    /// Whether it is done: nothing is in flight, and the client that looks at everything in the end
     /// has done so.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         !self.enabled || (self.current.is_none() && (!self.leads || self.looked >= OBJECTS))
     }
 
-    /// Takes the end of an operation, if it is one of its own.
+    /// Handles the end of an operation, if it is one of its own.
     pub fn on_completion(&mut self, ended: &Completion, now: u64, diary: &mut Diary) -> bool {
         let Some((_, doing, _)) = self.current.take_if(|(id, ..)| *id == ended.id) else {
             return false;
@@ -122,7 +122,7 @@ impl Caller {
         true
     }
 
-    /// Begins what is due; gives up on what takes too long.
+    /// Begins what is due; abandons what takes too long.
     pub fn advance(
         &mut self,
         now: u64,
@@ -138,7 +138,7 @@ impl Caller {
         if let Some((id, .., give_up)) = &self.current
             && *give_up <= now
         {
-            // Its completion says that nobody knows.
+            // Its completion will report an unknown outcome.
             role.abandon(*id);
         }
         if self.current.is_some() || self.next_at > now || (finished && self.is_settled()) {
@@ -240,8 +240,8 @@ impl Caller {
         let calls: Vec<Asked> = (0..if rng.one_in(6) { 2 } else { 1 })
             .map(|_| {
                 let id = diary.next_id();
-                // n: no more than its body; e: fails in the end; h: long; l: without end; g: takes
-                // all memory; o: returns too much.
+                // n: only its body; e: fails in the end; h: long; l: endless; g: uses all memory;
+                // o: returns too much.
                 let kind = match rng.below(60) {
                     0..=4 => "e",
                     5..=7 => "h",
@@ -286,7 +286,7 @@ impl Caller {
         ))
     }
 
-    /// The next version of some class, when the one before it is installed.
+    /// The next version of some class, once the previous one is installed.
     fn store(&self, map: &ClusterMap, diary: &Diary, rng: &mut Rng) -> Option<(Doing, Operation)> {
         let (pool, _) = map
             .pool_named(&PROGRAM_POOL.into())

@@ -1,13 +1,13 @@
-//! What clients write down of random calls, and what must be true of it:
-//! 1. an object's history has no call twice and none that was answered as failed, refused or
-//!    another object's; it only ever grows;
-//! 2. calls of one operation stand beside each other: all of them, or none;
-//! 3. its order is one that time allows: what began after another's answer stands behind it, and
-//!    looks see what was answered before them;
-//! 4. along it no class goes back to an earlier activation (MAL-06): the versions that ran, and the
-//!    activations that answers name, stand in the order in which the monitors' maps have them;
-//! 5. played again on a [`Plain`] object, every call gives the output that was answered, every
-//!    failed one fails with the same words, and every look sees the same object, byte for byte.
+//! What clients record about random calls, and the checks:
+//! 1. an object's history contains no call twice, and none that was answered as failed or refused
+//!    or that was for another object; it only ever grows;
+//! 2. the calls of one operation are adjacent: all of them, or none;
+//! 3. its order agrees with time: a call begun after another's answer comes after it, and looks see
+//!    what was answered before them;
+//! 4. along it, a class's activations never decrease (MAL-06): the versions that ran, and the
+//!    activations named in answers, are in the order of the monitors' maps;
+//! 5. replayed on a [`Plain`] object, every call gives the output that was answered, every failed
+//!    one fails with the same message, and every look sees the same object, byte for byte.
 
 use super::author;
 use super::plain::Plain;
@@ -20,17 +20,17 @@ use nacre_wire::msg::client::WHY_BYTES_MAX;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Attribute in which an object keeps its history.
+/// The attribute that contains an object's history.
 const HISTORY: &[u8] = b"history";
 
 /// One call of a method.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Number of the call; no two have the same.
+    /// Unique number of the call.
     pub id: u64,
-    /// Which class.
+    /// The class.
     pub class: usize,
-    /// Its method.
+    /// The method.
     pub method: String,
     /// The whole input.
     pub input: Bytes,
@@ -39,19 +39,19 @@ pub struct Asked {
 /// How an operation ended.
 #[derive(Clone, Debug)]
 pub enum Fate {
-    /// Nobody knows whether it happened.
+    /// Unknown whether it was executed.
     Unknown,
-    /// It did not.
+    /// It had no effect.
     Nothing,
-    /// Activation and output of each call.
+    /// Succeeded: activation and output of each call.
     Done(Vec<(u64, Bytes)>),
     /// This call failed.
     Failed {
-        /// Place of the call.
+        /// Index of the call.
         index: usize,
         /// Error number.
         errno: u32,
-        /// For people.
+        /// Human-readable reason.
         why: String,
     },
 }
@@ -59,33 +59,33 @@ pub enum Fate {
 /// An operation of one or two calls.
 #[derive(Clone, Debug)]
 pub struct Act {
-    /// On which object.
+    /// The object.
     pub object: u64,
-    /// In order.
+    /// The calls, in order.
     pub calls: Vec<Asked>,
-    /// When it was asked for.
+    /// When it was begun.
     pub begun: u64,
     /// When it was answered.
     pub ended: u64,
-    /// How.
+    /// Its outcome.
     pub fate: Fate,
 }
 
-/// What a look saw.
+/// The result of a look.
 #[derive(Clone, Debug)]
 pub enum Saw {
     /// Data, attributes and omap, by an operation without programs.
     Whole(Plain),
-    /// Place and digest, by a method.
+    /// Position in the history and digest, from a method.
     Told(Bytes),
 }
 
 /// A look at an object.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// At which.
+    /// The object.
     pub object: u64,
-    /// When it was asked for.
+    /// When it was begun.
     pub begun: u64,
     /// When it was answered.
     pub ended: u64,
@@ -93,18 +93,18 @@ pub struct Look {
     pub saw: Saw,
 }
 
-/// Versions of all classes in one call; 0 is not installed.
+/// Versions of all classes used in one call; 0 means not installed.
 type Cast = Vec<usize>;
 
-/// The activations of each class as they were committed: number and version. The first is none.
+/// The activations of each class in commit order: number and version. The first entry means none.
 type Activations = Vec<Vec<(u64, usize)>>;
 
-/// Which activation, not before the one at `from`, was of that version, and the one that an answer
-/// named.
+/// The earliest activation, from index `from` on, with that version, and with the activation number
+/// named in the answer, if any.
 ///
-/// The operator's orders may be carried out more than once and late, since whoever hears no answer
-/// gives them again: versions come again, and do not grow. So the earliest that fits is taken: if
-/// the versions of a history can be found in the order of `list` at all, they are found so.
+/// The operator's orders may be executed more than once and late, because unanswered ones are
+/// repeated: versions may recur and need not increase. Taking the earliest match is sufficient: if
+/// the versions of a history occur in the order of `list` at all, this finds them.
 fn next_of(
     list: &[(u64, usize)],
     from: usize,
@@ -123,15 +123,15 @@ fn next_of(
 /// See the module head.
 #[derive(Debug)]
 pub struct Diary {
-    /// By class and version.
+    /// Sources by class and version.
     pub sources: Vec<Vec<String>>,
-    /// Sources that are stored: (class, version).
+    /// Stored sources: (class, version).
     pub stored: BTreeSet<(usize, usize)>,
     /// All operations.
     pub acts: Vec<Act>,
     /// All looks.
     pub looks: Vec<Look>,
-    /// Operations whose end nobody has heard of yet: the last look waits for them.
+    /// Operations whose end is not known yet: the last look waits for them.
     pub under_way: usize,
     ids: u64,
 }
@@ -157,7 +157,7 @@ fn history_of(object: &Plain) -> Vec<(u64, Cast)> {
         .collect()
 }
 
-/// Plays calls on plain objects.
+/// Replays calls on plain objects.
 struct Player<'a> {
     diary: &'a Diary,
     vm: ClassVm<Plain>,
@@ -173,7 +173,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Output, or error number and words; the object afterwards.
+    /// Returns the output, or the error number and message; and the object afterwards.
     fn play(
         &mut self,
         object: &Plain,
@@ -214,16 +214,16 @@ impl<'a> Player<'a> {
     }
 }
 
-/// One object's calls in the order in which they happened.
+/// One object's calls in the order in which they took effect.
 struct Play {
     object: u64,
     history: Vec<(u64, Cast)>,
-    /// Before the first call, and after each.
+    /// The states before the first call, and after each call.
     states: Vec<Plain>,
 }
 
 impl Diary {
-    /// Of the run with that seed.
+    /// For the run with that seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let sources = author::sources(seed);
@@ -237,13 +237,13 @@ impl Diary {
         }
     }
 
-    /// The number of another call.
+    /// A new call number.
     pub const fn next_id(&mut self) -> u64 {
         self.ids += 1;
         self.ids
     }
 
-    /// What there was.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut counts = Counts {
@@ -276,7 +276,7 @@ impl Diary {
         counts
     }
 
-    /// The object when it was last seen whole.
+    /// The object when it was last seen as a whole.
     fn last(&self, object: u64) -> Plain {
         let whole = |look: &Look| match &look.saw {
             Saw::Whole(seen) if look.object == object => Some(seen.clone()),
@@ -288,7 +288,7 @@ impl Diary {
     /// See the module head.
     ///
     /// # Panics
-    /// When it is not so: that is the finding.
+    /// When a check fails: that is the finding.
     pub fn check(&self, ledger: &Ledger) {
         let mut player = Player::new(self);
         let activations = self.activations(ledger);
@@ -439,8 +439,8 @@ impl Diary {
         }
     }
 
-    /// A call that failed in the method saw some state, says which, and fails there on a plain
-    /// object too.
+    /// A call that failed in the method saw some state, names it, and fails there on a plain object
+    /// too.
     fn check_failures(&self, play: &Play, player: &mut Player<'_>) {
         let object = play.object;
         for act in self.acts.iter().filter(|act| act.object == object) {
@@ -450,9 +450,9 @@ impl Diary {
             let asked = &act.calls[*index];
             let Some((count, cast)) = place(why) else {
                 let kind = asked.input.split(|byte| *byte == b' ').nth(1);
-                // A class that was called failed after it had written, and nobody may catch that.
+                // A called class failed after it had written, which cannot be caught.
                 let half_done = why.is_empty() || why.contains("after it wrote");
-                // What works on much may use up what a call has, now that its size counts.
+                // Methods that process much may exhaust the budget, because sizes count.
                 let spent = why.contains("out of instructions");
                 let wanted = matches!(kind, Some(b"l" | b"g")) || half_done || spent;
                 assert!(
@@ -530,7 +530,7 @@ impl Diary {
                         method: "look".to_owned(),
                         input: long.into(),
                     };
-                    // All versions of all classes look in the same way.
+                    // All versions of all classes have the same look method.
                     let (_, result) =
                         player.play(&play.states[count], &vec![1; author::CLASSES], &asked);
                     assert!(
@@ -544,8 +544,8 @@ impl Diary {
         }
     }
 
-    /// Whoever saw so many calls from `begun` to `ended` saw all that were answered before, and
-    /// none that began later.
+    /// A look from `begun` to `ended` that saw this many calls saw all that were answered before,
+    /// and none that began later.
     fn check_time(&self, play: &Play, count: usize, begun: u64, ended: u64, who: &str) {
         let place: BTreeMap<u64, usize> = play
             .history
@@ -578,7 +578,7 @@ impl Diary {
     }
 }
 
-/// `at COUNT CAST: …`, where a method says what it saw as it failed.
+/// `at COUNT CAST: …`: the state that a method reports having seen when it failed.
 fn place(why: &str) -> Option<(usize, Cast)> {
     let (_, rest) = why.split_once(": at ")?;
     let (count, rest) = rest.split_once(' ')?;
@@ -595,9 +595,9 @@ fn place(why: &str) -> Option<(usize, Cast)> {
 mod tests {
     use super::next_of;
 
-    /// Seed 3491: `install` of version 2 was given twice, and carried out late a second time, after
-    /// version 3. Versions were to grow, and what ran the second activation of version 2 was a
-    /// finding.
+    /// Seed 3491: `install` of version 2 was sent twice, and executed late a second time, after
+    /// version 3. Versions were required to increase, and the call that ran the second activation
+    /// of version 2 was reported as a finding.
     #[test]
     fn a_version_that_was_activated_again_may_run_again() {
         let list = [(0, 0), (7, 1), (8, 2), (9, 3), (12, 2)];

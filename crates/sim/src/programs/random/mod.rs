@@ -5,13 +5,13 @@
 //!  seed ─▶ author: sources ─▶ installed one version after the other
 //!                                  │ called by `caller` with random inputs, one or two calls in an operation
 //!                                  ▼
-//!          diary: what was asked, answered, seen ─▶ at the end each object's own history is played again on a `plain` object
+//!          diary: what was asked, answered, seen ─▶ at the end each object's own history is replayed on a `plain` object
 //! ```
-//! Every call that changes an object adds its number to a history that the object carries, and
-//! gives back its place there with a digest of all that can be seen ([`author`], `prelude.lua`). So
-//! the order in which calls took effect is known, also of those that nobody heard of, and [`diary`]
-//! says what must be true of it: atomic, once, in an order that time allows, and equal to the same
-//! program on a plain object.
+//! Every call that changes an object adds its number to a history in the object, and returns its
+//! position there with a digest of the whole visible state ([`author`], `prelude.lua`). So the
+//! order in which calls took effect is known, including unanswered calls, and [`diary`] checks it:
+//! atomic, executed once, in an order that agrees with time, and equal to the same program on a
+//! plain object.
 
 pub mod author;
 pub mod caller;
@@ -20,19 +20,19 @@ pub mod plain;
 
 use std::fmt;
 
-/// Objects that are called.
+/// Number of objects that are called.
 pub const OBJECTS: u64 = 3;
 
-/// How much there was of what.
+/// Counters of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Calls that changed an object and were answered.
     pub calls: usize,
-    /// Operations that failed in the method, all effects dropped.
+    /// Operations that failed in the method, with all effects dropped.
     pub failed: usize,
-    /// Of these, ended because a budget was spent or a class called had failed half done.
+    /// Of these, ended because a budget was exhausted or a called class failed after writing.
     pub killed: usize,
-    /// Calls in objects' histories of which no answer came.
+    /// Calls in objects' histories that were never answered.
     pub unheard: usize,
     /// Looks at objects.
     pub looks: usize,

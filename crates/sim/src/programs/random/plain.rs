@@ -1,5 +1,5 @@
-//! An object that simply is what was done to it: byte vector and two maps. It knows no effects,
-//! patches, stores or replicas, so that it cannot share a mistake with those.
+//! An object as plain data: a byte vector and two maps. It has no effects, patches, stores or
+//! replicas, so it cannot share a mistake with those.
 
 use bytes::Bytes;
 use nacre_policy::{DERIVED, Object, Page, Stat, Stop, errno};
@@ -15,13 +15,13 @@ const OMAP_KEY_MAX: usize = 4096;
 /// See the module head.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plain {
-    /// `None`: there is no object.
+    /// `None`: the object does not exist.
     pub data: Option<Vec<u8>>,
     /// Attributes.
     pub attributes: BTreeMap<Bytes, Bytes>,
     /// The omap.
     pub omap: BTreeMap<Bytes, Bytes>,
-    /// What is beside the omap.
+    /// The header beside the omap.
     pub header: Bytes,
 }
 
@@ -32,7 +32,7 @@ impl Plain {
     fn made(&mut self) -> &mut Vec<u8> {
         self.data.get_or_insert_default()
     }
-    /// The data, to be changed: what described it goes.
+    /// The data, mutable; removes attributes that describe it.
     fn changed(&mut self) -> &mut Vec<u8> {
         self.attributes
             .retain(|name, _| name.first() != Some(&DERIVED));
@@ -55,7 +55,7 @@ impl Object for Plain {
         Ok(self.data.is_some())
     }
     fn stat(&mut self) -> Result<Stat, Stop> {
-        // Random classes look at nothing but the size.
+        // Random classes use only the size.
         Ok(Stat {
             size: self.there()?.len() as u64,
             version: Version::NONE,
@@ -87,7 +87,7 @@ impl Object for Plain {
             .filter(|end| *end <= OBJECT_BYTES_MAX)
             .ok_or(EFBIG)? as usize;
         let bytes = self.changed();
-        // Nothing written extends nothing.
+        // Writing nothing extends nothing.
         if !data.is_empty() {
             bytes.resize(bytes.len().max(end), 0);
             bytes[end - data.len()..end].copy_from_slice(&data);
@@ -117,7 +117,7 @@ impl Object for Plain {
     }
     fn checksum(&mut self, offset: u64, length: u64) -> Result<u32, Stop> {
         let data = self.read(offset, length)?;
-        // Bit by bit: the model is not to share a mistake with the OSD.
+        // Bit by bit: the model must not share a mistake with the OSD.
         Ok(!data.iter().fold(!0_u32, |sum, byte| {
             (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
                 if sum & 1 == 1 {
