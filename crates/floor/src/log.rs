@@ -23,7 +23,7 @@ use std::time::Instant;
 
 /// Size of the header before the records of a group.
 const GROUP_HEAD: usize = 64;
-/// Size of a record, and offset of a short payload in it.
+/// Size of a record, which a short payload follows.
 const RECORD: usize = BODY_MAX + 10;
 /// Payloads up to this size are stored in the records.
 const SHORT_MAX: usize = 512;

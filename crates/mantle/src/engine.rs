@@ -117,7 +117,7 @@ pub struct Engine {
     unread: Option<String>,
     series: Series,
     state: Option<(String, Value)>,
-    /// Load that may move now.
+    /// Fraction of the load that may move now.
     allowance: f64,
     reported: BTreeSet<String>,
 }

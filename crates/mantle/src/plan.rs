@@ -47,7 +47,7 @@ pub struct Circumstances<'a> {
     pub metrics: &'a Metrics,
     /// Bounds.
     pub options: &'a Options,
-    /// Load of this rank that may move now.
+    /// Fraction of this rank's load that may move now.
     pub allowance: f64,
 }
 

@@ -35,7 +35,7 @@ pub const BYTES_MAX: u64 = 64 << 20;
 /// Pause between two looks at a growing journal; minimum for others.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(8);
-/// How long after its end of use the old beginning of a journal is deleted.
+/// Interval between two reads of the head, which tell what to drop at the journal's beginning.
 const HEAD_AFTER: Duration = Duration::from_secs(10);
 
 /// A journal that can be followed.

@@ -3,7 +3,7 @@
 //! ```text
 //!  Seek ─▶ nothing is dirty ─▶ the lengths of the next objects ─▶ found: ended
 //!                                   ▲ not found: twice as many      │
-//!                                   └──────────────────────────────┘
+//!                                   └───────────────────────────────┘
 //! ```
 //! What is beyond an object's length, within its part of the file, is a hole; the whole part if the
 //! object does not exist. The end of the file is a hole. Zeros in an object are data, and so is
