@@ -16,6 +16,7 @@ use crate::out::Out;
 use crate::table::{Column, table};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Subcommand;
+use nacre_command::{Command as MonCommand, PoolCreate};
 use nacre_types::{Name, PoolId, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::registry::{PREFIX, STANDBYS, name_fault};
@@ -392,15 +393,14 @@ fn own_pool(session: &mut dyn Session, name: &str) -> Result<PoolId> {
     if let Some((_, id)) = pools(session)?.into_iter().find(|(known, _)| known == name) {
         return Ok(id);
     }
-    let status = session.command(&json!({ "command": "status" }))?;
+    let status = session.command(&MonCommand::Status {})?;
     let size = status["osds"]["up"]
         .as_u64()
         .unwrap_or(COPIES)
         .clamp(1, COPIES);
-    let made =
-        json!({ "command": "pool create", "name": name, "size": size, "min_size": size.min(2) });
+    let made = PoolCreate::replicated(name, size, size.min(2));
     let reply = session
-        .command(&made)
+        .command(&MonCommand::PoolCreate(made))
         .with_context(|| format!("making pool {name}"))?;
     if let Some(epoch) = reply["epoch"].as_u64() {
         session.map_at_least(epoch)?;

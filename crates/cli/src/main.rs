@@ -333,18 +333,18 @@ fn run(command: Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
                 out.value(&serde_json::json!({ "healthy": true, "waited_s": took.as_secs_f64() }))?;
             }
         }
-        Command::Config(command) => admin::config(&command, &mut *place.connect()?, out)?,
+        Command::Config(command) => admin::config(command, &mut *place.connect()?, out)?,
         Command::Osd(Osd::Member(command)) => members::osd(command, place, out)?,
         Command::Mon(Mon::Member(command)) => members::mon(command, place, out)?,
         Command::Osd(Osd::Admin(command)) => {
-            return admin::osd(&command, &mut *place.connect()?, out);
+            return admin::osd(command, &mut *place.connect()?, out);
         }
-        Command::Mon(Mon::Admin(command)) => admin::mon(&command, &mut *place.connect()?, out)?,
-        Command::Pg(command) => admin::placement(&command, &mut *place.connect()?, out)?,
-        Command::Pool(command) => admin::pool(&command, &mut *place.connect()?, out)?,
-        Command::Flag(command) => admin::flag(&command, &mut *place.connect()?, out)?,
-        Command::Fence(command) => admin::fence(&command, &mut *place.connect()?, out)?,
-        Command::Log(command) => admin::log(&command, &mut *place.connect()?, out)?,
+        Command::Mon(Mon::Admin(command)) => admin::mon(command, &mut *place.connect()?, out)?,
+        Command::Pg(command) => admin::placement(command, &mut *place.connect()?, out)?,
+        Command::Pool(command) => admin::pool(command, &mut *place.connect()?, out)?,
+        Command::Flag(command) => admin::flag(command, &mut *place.connect()?, out)?,
+        Command::Fence(command) => admin::fence(command, &mut *place.connect()?, out)?,
+        Command::Log(command) => admin::log(command, &mut *place.connect()?, out)?,
         Command::Meta(arguments) => meta::run(arguments, place, out)?,
         Command::Object(command) => object::run(command, &mut *place.connect()?, out)?,
         Command::Class(program::Class::Library {

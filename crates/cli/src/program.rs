@@ -18,6 +18,7 @@ use crate::table::table;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::Subcommand;
+use nacre_command::{Command, ProgramActivate, ProgramInstall, Whole};
 use nacre_policy::library;
 use nacre_types::{ObjectId, PoolId};
 use nacre_wire::Payload;
@@ -245,8 +246,9 @@ fn program(
             install(kind, &name, &source, me, cluster, out)
         }
         Program::Ls => {
-            let reply =
-                cluster.command(&json!({ "command": "program ls", "kind": kind.to_string() }))?;
+            let reply = cluster.command(&Command::ProgramLs {
+                kind: Some(kind.into()),
+            })?;
             if out.json() {
                 return out.value(&reply);
             }
@@ -339,8 +341,13 @@ fn program(
         }
         Program::Rollback { name, to } => activate(kind, &name, to, me, cluster, out),
         Program::Rm { name } => {
-            let request = json!({ "command": "program rm", "kind": kind.to_string(), "name": name, "client": me });
-            let reply = cluster.command(&request)?;
+            let (called, client) = (name.clone(), Some(me.to_owned()));
+            let rm = Command::ProgramRm {
+                kind: kind.into(),
+                name: called,
+                client,
+            };
+            let reply = cluster.command(&rm)?;
             if out.json() {
                 out.value(&reply)
             } else {
@@ -427,7 +434,7 @@ pub fn store(
     source: &[u8],
     me: &str,
     cluster: &mut dyn Session,
-) -> Result<Value> {
+) -> Result<Command> {
     let text = std::str::from_utf8(source).context("the source is not UTF-8 text")?;
     if source.len() > SOURCE_BYTES_MAX {
         bail!(
@@ -435,8 +442,11 @@ pub fn store(
             source.len()
         );
     }
-    let kind_name = kind.to_string();
-    cluster.command(&json!({ "command": "program prepare", "kind": kind_name, "client": me }))?;
+    let client = Some(me.to_owned());
+    cluster.command(&Command::ProgramPrepare {
+        kind: kind.into(),
+        client: client.clone(),
+    })?;
     let home = cluster.program_pool();
     let pool = pool_id(cluster, home)?;
     let digest = SourceDigest(*blake3::hash(source).as_bytes());
@@ -449,8 +459,13 @@ pub fn store(
         operation(pool, object, ops, vec![Bytes::copy_from_slice(source)]),
     )?
     .with_context(|| format!("the source could not be stored in pool {home}"))?;
-    Ok(json!({
-        "command": "program install", "kind": kind_name, "name": name, "source": text, "unix_ms": clock::now_unix_ms(), "client": me,
+    Ok(Command::ProgramInstall(ProgramInstall {
+        kind: kind.into(),
+        name: name.to_owned(),
+        source: text.to_owned(),
+        activate: None,
+        unix_ms: Some(Whole(clock::now_unix_ms())),
+        client,
     }))
 }
 
@@ -462,8 +477,12 @@ fn activate(
     cluster: &mut dyn Session,
     out: &mut Out,
 ) -> Result<()> {
-    let request = json!({ "command": "program activate", "kind": kind.to_string(), "name": name, "version": version, "client": me });
-    let reply = cluster.command(&request)?;
+    let reply = cluster.command(&Command::ProgramActivate(ProgramActivate {
+        kind: kind.into(),
+        name: name.to_owned(),
+        version: version.map(Whole),
+        client: Some(me.to_owned()),
+    }))?;
     if out.json() {
         return out.value(&reply);
     }
@@ -477,7 +496,10 @@ fn activate(
 }
 
 fn show(kind: ProgramKind, name: &str, cluster: &mut dyn Session) -> Result<Value> {
-    cluster.command(&json!({ "command": "program show", "kind": kind.to_string(), "name": name }))
+    cluster.command(&Command::ProgramShow {
+        kind: kind.into(),
+        name: name.to_owned(),
+    })
 }
 
 fn rows(reply: &Value) -> Vec<Value> {
@@ -694,12 +716,21 @@ pub enum Client {
 /// # Errors
 /// What the monitors say.
 pub fn client(command: &Client, me: &str, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
+    let client = Some(me.to_owned());
     let request = match command {
-        Client::Ls => json!({ "command": "client ls" }),
+        Client::Ls => Command::ClientLs {},
         Client::Set { name, capabilities } => {
-            json!({ "command": "client set", "name": name, "capabilities": capabilities, "client": me })
+            let (name, capabilities) = (name.clone(), capabilities.clone());
+            Command::ClientSet {
+                name,
+                capabilities,
+                client,
+            }
         }
-        Client::Rm { name } => json!({ "command": "client rm", "name": name, "client": me }),
+        Client::Rm { name } => Command::ClientRm {
+            name: name.clone(),
+            client,
+        },
     };
     let reply = cluster.command(&request)?;
     if out.json() {

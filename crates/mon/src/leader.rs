@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use crate::batch::{Batch, Part, Reads};
 use crate::beacons::Beacons;
-use crate::command::{self, CommandSpec, Done, View};
+use crate::command::{self, Done, View};
 use crate::failure::{Down, FailureFilter};
 use crate::meta::MetaAsk;
 use crate::meta::lead::MetaLead;
@@ -75,10 +75,8 @@ fn unnumbered(me: MonId, term: u64, severity: Severity, text: String) -> LogLine
 pub struct Ask {
     /// Where.
     pub origin: Origin,
-    /// Which command.
-    pub spec: &'static CommandSpec,
-    /// Its fields.
-    pub request: Value,
+    /// What it asks for.
+    pub command: nacre_command::Command,
 }
 
 /// An answer.
@@ -563,7 +561,7 @@ impl Leader {
                     .push(Unproven::Answer(ask, Err(FORGOTTEN.to_owned())));
                 Vec::new()
             }
-            Request::Command(ask) => match command::run(view, &ask) {
+            Request::Command(ask) => match command::run(view, &ask.command) {
                 Ok(Done {
                     reply,
                     changes,
@@ -855,17 +853,13 @@ mod tests {
             json!({"command": "mon add", "id": 3, "address": "m3:1", "store": "9"}),
         ];
         for (token, command) in (100..).zip(commands) {
-            let (spec, request) = command::parse(&command.to_string()).expect("a command");
+            let command = nacre_command::Command::parse(&command.to_string()).expect("a command");
             let origin = Origin {
                 via: MonId(0),
                 token,
                 from: Entity::Client(ClientId(1)),
             };
-            list.push(Request::Command(Ask {
-                origin,
-                spec,
-                request,
-            }));
+            list.push(Request::Command(Ask { origin, command }));
         }
         list
     }
@@ -955,22 +949,16 @@ mod tests {
             state.apply(&proposal.to_bytes()).expect("applies");
         }
         for (token, again) in [(0, true), (1_000_000, false)] {
-            let (spec, request) =
-                command::parse(r#"{"command": "flag set", "flag": "noout"}"#).expect("a command");
+            let command = nacre_command::Command::FlagSet {
+                flag: nacre_command::Flag::Noout,
+            };
             let origin = Origin {
                 via: MonId(0),
                 token,
                 from: Entity::Client(ClientId(1)),
             };
             let mut leader = Leader::default();
-            leader.push(
-                Time(1),
-                Request::Command(Ask {
-                    origin,
-                    spec,
-                    request,
-                }),
-            );
+            leader.push(Time(1), Request::Command(Ask { origin, command }));
             assert_eq!(take(&mut leader, &state).changes.is_empty(), again);
             let refused =
                 matches!(&leader.fresh[..], [Unproven::Answer(_, Err(why))] if why == FORGOTTEN);

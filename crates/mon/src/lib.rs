@@ -17,7 +17,7 @@
 //!    └─ open (start)          ├─ failure, beacons            who is down
 //!                             ├─ osds, pgs, pools   what else is proposed, and what is refused
 //!                             ├─ stats, health               soft state, and what it means for people
-//!                             └─ command/                    JSON in, JSON out: docs/formats/commands.md
+//!                             └─ command/                    what each command does: docs/formats/commands.md
 //! ```
 //! Where to start reading: [`Mon`], then `live.rs` (one step from fact to decisions), then
 //! `leader.rs`.
@@ -39,7 +39,6 @@ mod live;
 pub mod meta;
 mod mon;
 mod mutants;
-pub mod nearest;
 mod needed;
 mod open;
 pub mod options;
@@ -55,7 +54,7 @@ mod subscribers;
 #[cfg(test)]
 mod testing;
 
-pub use command::{COMMANDS, CommandSpec, Done, run_program};
+pub use command::{Done, run_program};
 #[cfg(feature = "mutants")]
 pub use mutants::set_mutant;
 pub use mutants::{Mutant, mutant};

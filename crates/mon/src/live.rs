@@ -433,16 +433,13 @@ impl Live {
                 let lines: Vec<_> = lines.collect();
                 self.leader.push_lines(due, lines);
             }
-            Message::Command(command) => match command::parse(&command.request) {
-                Ok((spec, request)) => {
-                    let ask = Ask {
-                        origin,
-                        spec,
-                        request,
-                    };
+            Message::Command(command) => match nacre_command::Command::parse(&command.request) {
+                Ok(command) => {
+                    let writes = command.writes();
+                    let ask = Ask { origin, command };
                     if self.leader.is_on_its_way(origin) {
                         // Asked again while the first is being carried out: one answer serves both.
-                    } else if spec.writes {
+                    } else if writes {
                         self.leader.push(due, Request::Command(ask));
                     } else {
                         self.leader.fresh.push(Unproven::Question(ask));
@@ -450,7 +447,7 @@ impl Live {
                 }
                 // What is not a command is so everywhere and always: no proof of leadership is
                 // needed.
-                Err(error) => self.answer(origin, Err(error), out),
+                Err(error) => self.answer(origin, Err(error.to_string()), out),
             },
             Message::MetaRequest(request) => {
                 self.lead_meta(
@@ -777,7 +774,8 @@ impl Live {
                     Unproven::Answer(ask, answer) => self.answer(ask.origin, answer, out),
                     Unproven::Meta(ask) => self.read_proven(&ask, out),
                     Unproven::Question(ask) => {
-                        let answer = command::run(&self.view(now), &ask).map(|done| done.reply);
+                        let answer =
+                            command::run(&self.view(now), &ask.command).map(|done| done.reply);
                         self.answer(ask.origin, answer, out);
                     }
                 }

@@ -5,7 +5,7 @@
 //! Options that a daemon reads are in the map (`ClusterMap::config`); whoever needs one calls its
 //! reader here, or reads the map's entry by the same name and bounds.
 
-use crate::nearest::nearest;
+use nacre_command::nearest;
 use nacre_types::Name;
 use nacre_wire::map::ClusterMap;
 use std::time::Duration;

@@ -38,7 +38,7 @@ use nacre_wire::msg::client::RequestId;
 use nacre_wire::msg::meta::{MetaCall, MetaResult, MetaSpan};
 use nacre_wire::msg::monitor::Command;
 use nacre_wire::{ClusterMap, Measure, Message};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -501,7 +501,7 @@ impl Access {
         }
         let token = self.next_token;
         self.next_token += 1;
-        let request = json!({ "command": "pool ls" }).to_string();
+        let request = nacre_command::Command::PoolLs {}.to_json().to_string();
         // Those who wait have deadlines of their own; that nobody leads is answered sooner.
         let deadline = now + POOLS_MAX;
         let asked = Asked {

@@ -14,12 +14,13 @@ use crate::wake::Waker;
 use crate::watch::{Hearing, Notified, Watcher};
 use bytes::Bytes;
 use nacre_client::{Blocked, Done, Operation};
+use nacre_command::{Command, PoolCreate};
 use nacre_types::{Epoch, Name, ObjectId, PoolId, Time, Version};
 use nacre_wire::msg::check::inline_bytes;
 use nacre_wire::msg::client::{OP_BYTES_MAX, OpFailure, SnapContext, SubOp, SubReply};
 use nacre_wire::msg::payload_len;
 use nacre_wire::{ClusterMap, Measure, Payload};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
@@ -301,19 +302,11 @@ impl Cluster {
         receiver.await.ok_or_else(|| self.gone())?
     }
 
-    /// A command for the monitors, such as `{"command": "status"}`; see `docs/formats/commands.md`.
-    pub fn command(&self, request: Value) -> Call<'_, Value> {
+    /// Asks the monitors; `docs/formats/commands.md` says what each command replies.
+    pub fn command(&self, command: &Command) -> Call<'_, Value> {
+        let (request, writes) = (command.to_json().to_string(), command.writes());
         call(async move {
-            let name = request
-                .get("command")
-                .and_then(Value::as_str)
-                .unwrap_or_default();
-            let writes = nacre_mon::COMMANDS
-                .iter()
-                .find(|spec| spec.name == name)
-                .is_none_or(|spec| spec.writes);
             let (reply, receiver) = slot();
-            let request = request.to_string();
             self.port.call(Request::Command {
                 request,
                 writes,
@@ -352,9 +345,9 @@ impl Cluster {
 
     /// Makes a pool with the cluster's defaults; [`Self::command`] with `pool create` takes more.
     pub fn create_pool(&self, name: &str) -> Call<'_, Pool> {
-        let request = json!({ "command": "pool create", "name": name });
+        let create = Command::PoolCreate(PoolCreate::named(name));
         call(async move {
-            let reply = self.command(request).await?;
+            let reply = self.command(&create).await?;
             let id = reply
                 .get("id")
                 .and_then(Value::as_u64)
@@ -383,7 +376,7 @@ impl Cluster {
                     snaps: SnapContext::default(),
                 });
             }
-            let pools = self.command(json!({ "command": "pool ls" })).await?;
+            let pools = self.command(&Command::PoolLs {}).await?;
             let found = pools
                 .get("pools")
                 .and_then(Value::as_array)

@@ -5,7 +5,7 @@
 //! key that is ignored is a setting that somebody believes in.
 
 use crate::error::StartError;
-use nacre_mon::nearest::nearest;
+use nacre_command::nearest;
 use nacre_types::{ClusterId, MonId, OsdId};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -567,6 +567,7 @@ pub(crate) fn open(dir: &Path) -> Result<Cluster, Error> {
 mod tests {
     use super::*;
     use crate::directory::{InitOptions, init};
+    use nacre_command::{Command, PoolCreate};
     use nacre_wire::msg::client::SubOp;
     use serde_json::json;
 
@@ -656,8 +657,8 @@ mod tests {
     #[test]
     fn a_daemon_gives_its_osds_a_clock() {
         let (dir, embedded) = started("osd-clock", 1);
-        let create = json!({ "command": "pool create", "name": "p", "size": 1, "min_size": 1 });
-        embedded.cluster().command(create).wait().expect("made");
+        let create = Command::PoolCreate(PoolCreate::replicated("p", 1, 1));
+        embedded.cluster().command(&create).wait().expect("made");
         let pool = embedded.cluster().pool("p").wait().expect("a pool");
         pool.put("a", "x").wait().expect("put");
         let jobs = || {

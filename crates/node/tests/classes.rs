@@ -4,11 +4,11 @@
 use crate::folder::{Folder, free_ports, small};
 use nacre_classcases::over::OnCluster;
 use nacre_client::Driven as _;
+use nacre_command::{Command, Program, ProgramInstall};
 use nacre_node::{Cluster, Embedded, Pipelined, RunOptions};
 use nacre_policy::library;
 use nacre_wire::map::programs::{PROGRAM_POOL, source_object};
 use nacre_wire::map::{ProgramKind, SourceDigest};
-use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +17,12 @@ const RARER: u32 = 8;
 
 /// Installs a class; the map's epoch with it.
 fn install(cluster: &Cluster, name: &str, source: &str) -> u64 {
+    let client = Some("admin".to_owned());
     cluster
-        .command(json!({ "command": "program prepare", "kind": "class", "client": "admin" }))
+        .command(&Command::ProgramPrepare {
+            kind: Program::Class,
+            client: client.clone(),
+        })
         .wait()
         .expect("a pool");
     let digest = SourceDigest(*blake3::hash(source.as_bytes()).as_bytes());
@@ -28,8 +32,15 @@ fn install(cluster: &Cluster, name: &str, source: &str) -> u64 {
         .wait()
         .expect("the pool of sources");
     pool.put(object, source.to_owned()).wait().expect("stored");
-    let install = json!({ "command": "program install", "kind": "class", "name": name, "source": source, "client": "admin" });
-    cluster.command(install).wait().expect("installed")["epoch"]
+    let install = Command::ProgramInstall(ProgramInstall {
+        kind: Program::Class,
+        name: name.to_owned(),
+        source: source.to_owned(),
+        activate: None,
+        unix_ms: None,
+        client,
+    });
+    cluster.command(&install).wait().expect("installed")["epoch"]
         .as_u64()
         .expect("a number")
 }

@@ -3,10 +3,10 @@
 
 use crate::embedded::wait_clean;
 use crate::folder::{Folder, free_ports, small};
+use nacre_command::{Command, Flag};
 use nacre_node::{Config, Embedded, Error, InitOptions, RunOptions, init};
 use nacre_types::{Entity, MonId, OsdId};
 use nacre_wire::msg::client::OpFailure;
-use serde_json::json;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -276,7 +276,7 @@ fn a_broken_monitors_store_stops_one_and_is_survived_by_three() {
     );
     embedded
         .cluster()
-        .command(json!({ "command": "flag set", "flag": "noout" }))
+        .command(&Command::FlagSet { flag: Flag::Noout })
         .wait()
         .expect("a majority decides");
 }

@@ -2,13 +2,13 @@
 
 use crate::folder::{Folder, free_ports, small};
 use nacre_client::{WatchError, WatchEvent, WatchNews};
+use nacre_command::{Command, LogLast, Whole};
 use nacre_node::{
     Cluster, Embedded, Error, InitOptions, Notified, Pool, RunOptions, StartError, init,
 };
 use nacre_types::{Entity, MonId, ObjectId, OsdId, SnapId};
 use nacre_wire::msg::client::{OpFailure, SnapContext, SubOp};
 use nacre_wire::msg::meta::MetaSpan;
-use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ pub fn wait_clean(cluster: &Cluster) {
     let begun = Instant::now();
     loop {
         let status = cluster
-            .command(json!({ "command": "status" }))
+            .command(&Command::Status {})
             .wait()
             .expect("the monitors answer");
         let groups = status["pgs"]["count"].as_u64().expect("a number");
@@ -68,8 +68,11 @@ fn a_pools_writes_preserve_the_snapshots_that_its_handle_says() {
     let pool = cluster.create_pool("things").wait().expect("a pool");
     pool.put("a", "first").wait().expect("put");
     pool.put("b", "first").wait().expect("put");
-    let create = json!({ "command": "pool snap create", "pool": "things" });
-    let id = cluster.command(create).wait().expect("allocated")["id"]
+    let create = Command::PoolSnapCreate {
+        pool: "things".to_owned(),
+        snap: None,
+    };
+    let id = cluster.command(&create).wait().expect("allocated")["id"]
         .as_u64()
         .expect("a number");
     let context = SnapContext {
@@ -115,7 +118,7 @@ fn the_monitors_answer_whichever_of_them_goes() {
     let embedded = start(&folder);
     let cluster = embedded.cluster().with_timeout(Duration::from_secs(15));
     let answers = |after: &str| {
-        let status = cluster.command(json!({ "command": "status" })).wait();
+        let status = cluster.command(&Command::Status {}).wait();
         assert!(status.is_ok(), "after {after}: {status:?}");
     };
     answers("the start");
@@ -263,9 +266,13 @@ fn what_the_facade_offers_works() {
     pool.remove("multi").wait().expect("removed");
     assert_eq!(pool.stat("multi").wait().expect("stat"), None);
 
-    let wrong = cluster.command(json!({ "command": "statsu" })).wait();
+    let wrong = cluster
+        .command(&Command::PgExplain {
+            pg: "9.0".to_owned(),
+        })
+        .wait();
     assert!(
-        matches!(&wrong, Err(Error::Command(why)) if why.contains("status")),
+        matches!(&wrong, Err(Error::Command(why)) if why.contains("no placement group")),
         "{wrong:?}"
     );
     assert!(embedded.halted().is_empty());
@@ -351,7 +358,7 @@ fn steady_data_costs_the_monitors_nothing() {
         "2,000 operations, a quarter of each kind"
     );
     cluster
-        .command(json!({ "command": "status" }))
+        .command(&Command::Status {})
         .wait()
         .expect("answered");
     cluster.meta_get("n/key").wait().expect("answered");
@@ -407,7 +414,10 @@ fn a_fault_that_every_osd_meets_is_in_the_cluster_log_once() {
     // What the monitor was told before this is in the log with it.
     cluster.meta_put("n/key", "after").wait().expect("set");
     let log = cluster
-        .command(json!({ "command": "log last", "n": 1000 }))
+        .command(&Command::LogLast(LogLast {
+            n: Some(Whole(1000)),
+            severity: None,
+        }))
         .wait()
         .expect("answered");
     let lines = log["lines"].as_array().expect("a list").iter();

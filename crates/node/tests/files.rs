@@ -4,14 +4,14 @@
 use crate::folder::{Folder, free_ports, small};
 use crate::network::Daemon;
 use bytes::Bytes;
+use nacre_command::{Command, FenceAdd};
 use nacre_fs::{Ask, Given};
 use nacre_mds::mds::{MdsConfig, MdsLimits, first_objects};
 use nacre_node::{Cluster, Config, Error, FileSystem, OpenOptions, inquire};
-use nacre_types::{Ino, Name, Rank};
+use nacre_types::{Ino, Instance, Name, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{FileKind, FsHolder, FsKey, FsSettings, Layout, Stamp, name_hash};
 use nacre_wire::msg::fs::{FsAnswer, FsCall, FsChanges, FsNode};
-use serde_json::json;
 use std::collections::BTreeSet;
 use std::future::Future as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -501,9 +501,8 @@ fn a_client_that_is_fenced_goes_on() {
     for instance in 1..3 {
         write(&one, file, 0, b"before").expect("it is written");
         sync(&one);
-        let entity = format!("client.{}", one.id().0);
-        let fence = json!({ "command": "fence add", "entity": entity, "instance": instance });
-        home.cluster.command(fence).wait().expect("it is fenced");
+        let fence = Command::FenceAdd(FenceAdd::of(one.id(), Instance(instance)));
+        home.cluster.command(&fence).wait().expect("it is fenced");
         // An OSD may not know yet.
         let begun = Instant::now();
         while write(&one, file, 0, b"lost??") != Err(5) {

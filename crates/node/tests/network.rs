@@ -2,6 +2,7 @@
 
 use crate::embedded::wait_clean;
 use crate::folder::{Folder, free_ports, small};
+use nacre_command::{Command as MonCommand, ConfigSet, Text};
 use nacre_node::{
     Cluster, Config, Embedded, Error, InitOptions, RunOptions, StartError, init, run_mds, run_mon,
     run_osd,
@@ -170,7 +171,7 @@ fn a_monitor_that_hangs_loses_its_sessions_to_another() {
     mons[0].signal("-STOP");
     // A question is asked again over the next session. Within the call's 30 s or never.
     let pools = cluster
-        .command(serde_json::json!({"command": "pool ls"}))
+        .command(&MonCommand::PoolLs {})
         .wait()
         .expect("another monitor answers");
     assert_eq!(pools["pools"][0]["name"], "things");
@@ -204,8 +205,9 @@ fn an_osd_that_nobody_watches_is_missed_by_the_monitors() {
         ("osd.beacon_interval_ms", 100),
         ("mon.osd_beacon_timeout_ms", 3000),
     ] {
-        let request = serde_json::json!({"command": "config set", "key": key, "value": value});
-        cluster.command(request).wait().expect("an option");
+        let (key, value) = (key.to_owned(), Text(value.to_string()));
+        let set = MonCommand::ConfigSet(ConfigSet { key, value });
+        cluster.command(&set).wait().expect("an option");
     }
     let wait_up = |wanted: [bool; 3]| {
         for _ in 0..3000 {

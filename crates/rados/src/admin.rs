@@ -5,40 +5,47 @@
 use crate::error::{EINVAL, EOPNOTSUPP, RadosError};
 use crate::handle::{Rados, To};
 use nacre_client::Failure;
-use nacre_types::{ClientId, Instance};
+use nacre_command::{Command, FenceAdd, PoolCreate, Whole};
+use nacre_types::{Entity, Instance};
 use serde_json::{Map, Value, json};
 
 /// Executes a command.
 ///
 /// # Errors
 /// The monitors' error; commands without an equivalent on Ceph.
-pub fn command(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
-    let text = |field: &str| {
-        request
-            .get(field)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    };
-    match text("command") {
-        "pool ls" => Ok(json!({ "pools": pools(cluster)? })),
-        "pool create" => create(cluster, request),
-        "pool rm" => remove(cluster, text("name")),
-        "pg map" => map(cluster, text("pool"), text("object"), text("namespace")),
-        "pool snap ls" => snaps(cluster, text("pool")),
-        "pool snap create" => take_snap(cluster, text("pool"), text("snap")),
-        "pool snap rm" => remove_snap(cluster, text("pool"), text("snap")),
-        "status" => status(cluster),
-        "health" => Ok(health(
+pub fn command(cluster: &Rados, command: &Command) -> Result<Value, RadosError> {
+    match command {
+        Command::PoolLs {} => Ok(json!({ "pools": pools(cluster)? })),
+        Command::PoolCreate(wish) => create(cluster, wish),
+        Command::PoolRm { name, .. } => remove(cluster, name),
+        Command::PgMap(of) => map(
+            cluster,
+            &of.pool,
+            &of.object,
+            of.namespace.as_deref().unwrap_or_default(),
+        ),
+        Command::PoolSnapLs { pool } => snaps(cluster, pool),
+        Command::PoolSnapCreate { pool, snap } => {
+            take_snap(cluster, pool, snap.as_deref().unwrap_or_default())
+        }
+        Command::PoolSnapRm { pool, snap } => remove_snap(cluster, pool, &snap.0),
+        Command::Status {} => status(cluster),
+        Command::Health {} => Ok(health(
             &cluster.ask(To::Mon, json!({ "prefix": "health", "detail": "detail" }))?,
         )),
-        "df" => space(cluster),
-        "fence add" => fence(cluster, request),
-        "program prepare" | "program ls" | "program show" | "program install"
-        | "program activate" | "program rm" => crate::programs::command(cluster, request),
+        Command::Df {} => space(cluster),
+        Command::FenceAdd(wish) => fence(cluster, wish),
+        Command::ProgramPrepare { .. }
+        | Command::ProgramLs { .. }
+        | Command::ProgramShow { .. }
+        | Command::ProgramInstall(_)
+        | Command::ProgramActivate(_)
+        | Command::ProgramRm { .. } => crate::programs::command(cluster, command),
         other => Err(RadosError {
             code: EOPNOTSUPP,
             why: format!(
-                "`{other}` is a command for Nacre's own daemons; {} is a Ceph cluster, which is administered with `ceph`",
+                "`{}` is a command for Nacre's own daemons; {} is a Ceph cluster, which is administered with `ceph`",
+                other.spec().name,
                 cluster.conf().display()
             ),
         }),
@@ -46,21 +53,17 @@ pub fn command(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
 }
 
 /// Fences a client of Nacre that has registered its address.
-fn fence(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
-    let entity = request["entity"].as_str().unwrap_or_default();
-    let client = entity
-        .strip_prefix("client.")
-        .and_then(|number| number.parse().ok())
-        .map(ClientId);
-    let client = client.ok_or_else(|| RadosError {
-        code: EINVAL,
-        why: format!(
-            "`{entity}` is no client of Nacre's on a Ceph cluster; `ceph osd blocklist` ends others"
-        ),
-    })?;
-    let instance = request["instance"]
-        .as_u64()
-        .map_or(Instance(u64::MAX), Instance);
+fn fence(cluster: &Rados, wish: &FenceAdd) -> Result<Value, RadosError> {
+    let entity = wish.entity.0.to_string();
+    let Entity::Client(client) = wish.entity.0 else {
+        return Err(RadosError {
+            code: EINVAL,
+            why: format!(
+                "`{entity}` is no client of Nacre's on a Ceph cluster; `ceph osd blocklist` ends others"
+            ),
+        });
+    };
+    let instance = Instance(wish.instance.map_or(u64::MAX, |instance| instance.0));
     crate::instances::fence(cluster, client, instance).map_err(|failure| match failure {
         Failure::Foreign { code, why } => RadosError { code, why },
         other => RadosError {
@@ -94,29 +97,26 @@ fn pools(cluster: &Rados) -> Result<Vec<Value>, RadosError> {
 
 /// Creates a pool with the cluster's defaults, or as requested, and sets its application: a pool
 /// without one causes a health warning.
-fn create(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
-    let name = request
-        .get("name")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    if pools(cluster)?.iter().any(|pool| pool["name"] == name) {
+fn create(cluster: &Rados, wish: &PoolCreate) -> Result<Value, RadosError> {
+    let name = &wish.name;
+    if pools(cluster)?.iter().any(|pool| pool["name"] == *name) {
         return Err(RadosError {
             code: EINVAL,
             why: format!("there is a pool {name} already"),
         });
     }
     let mut make = json!({ "prefix": "osd pool create", "pool": name, "pool_type": "replicated" });
-    if let Some(pg_num) = request.get("pg_num").filter(|value| !value.is_null()) {
-        (make["pg_num"], make["pgp_num"]) = (pg_num.clone(), pg_num.clone());
+    if let Some(pg_num) = &wish.pg_num {
+        (make["pg_num"], make["pgp_num"]) = (pg_num.0.into(), pg_num.0.into());
     }
-    if let Some(rule) = request.get("rule").filter(|value| !value.is_null()) {
-        make["rule"] = rule.clone();
+    if let Some(rule) = &wish.rule {
+        make["rule"] = rule.0.as_str().into();
     }
     cluster.command(To::Mon, &make, &[])?;
-    for field in ["size", "min_size"] {
-        if let Some(value) = request.get(field).filter(|value| !value.is_null()) {
+    for (field, value) in [("size", &wish.size), ("min_size", &wish.min_size)] {
+        if let Some(Whole(value)) = value {
             let mut set = json!({ "prefix": "osd pool set", "pool": name, "var": field, "val": value.to_string() });
-            if field == "size" && value.as_u64() == Some(1) {
+            if field == "size" && *value == 1 {
                 set["yes_i_really_mean_it"] = true.into();
             }
             cluster.command(To::Mon, &set, &[])?;
@@ -130,7 +130,7 @@ fn create(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
     cluster.wait_for_newest_map()?;
     let made = pools(cluster)?
         .into_iter()
-        .find(|pool| pool["name"] == name);
+        .find(|pool| pool["name"] == *name);
     let mut made = made.ok_or_else(|| RadosError {
         code: EINVAL,
         why: format!("the pool {name} was made, and is gone again"),

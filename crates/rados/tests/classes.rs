@@ -2,7 +2,7 @@
 //! and on Nacre's own engine (`crates/classcases`); non-portable ones are refused; versions are
 //! reported, and change within the bounded time.
 
-use crate::{OwnPool, ceph};
+use crate::{OwnPool, ceph, command};
 use bytes::Bytes;
 use nacre_classcases::Host as _;
 use nacre_classcases::over::OnCluster;
@@ -24,7 +24,7 @@ const RARER: u32 = 24;
 
 /// Installs a class under a name.
 fn install(rados: &Rados, name: &str, source: &str) -> Result<Value, String> {
-    let ask = |request| admin::command(rados, &request).map_err(|error| error.to_string());
+    let ask = |request| admin::command(rados, &command(request)).map_err(|error| error.to_string());
     let pool =
         ask(json!({ "command": "program prepare", "kind": "class", "client": "admin" }))?["pool"]
             .clone();
@@ -79,7 +79,7 @@ impl Place {
 fn remove(rados: &Rados, name: &str) {
     let request =
         json!({ "command": "program rm", "kind": "class", "name": name, "client": "admin" });
-    admin::command(rados, &request).expect("removed");
+    admin::command(rados, &command(request)).expect("removed");
 }
 
 /// Submits all operations at once; returns their completions in the order of submission.
@@ -485,7 +485,7 @@ fn a_new_version_is_live_for_everybody_within_the_bound_and_a_client_never_goes_
     }
     // A rollback is a new activation of the old version.
     let request = json!({ "command": "program activate", "kind": "class", "name": class.name, "client": "admin" });
-    let back = admin::command(rados, &request).expect("rolled back")["activation"]
+    let back = admin::command(rados, &command(request)).expect("rolled back")["activation"]
         .as_u64()
         .expect("a number");
     assert!(back > two_is);
@@ -532,7 +532,7 @@ fn what_the_clusters_lua_does_not_know_is_refused_with_its_line() {
         "what it has not: {why}"
     );
     assert!(refused("x = 1").contains("exec_reads_own_writes"));
-    let ls = admin::command(rados, &json!({ "command": "program ls" }))
+    let ls = admin::command(rados, &command(json!({ "command": "program ls" })))
         .expect("listed")
         .to_string();
     assert!(!ls.contains(&name), "nothing of it");
@@ -560,8 +560,11 @@ fn installations_at_once_do_not_lose_each_other() {
     let activations: std::collections::BTreeSet<u64> =
         classes.iter().map(|class| class.activation).collect();
     assert_eq!(activations.len(), classes.len(), "{activations:?}");
-    let ls = admin::command(rados, &json!({ "command": "program ls", "kind": "class" }))
-        .expect("listed");
+    let ls = admin::command(
+        rados,
+        &command(json!({ "command": "program ls", "kind": "class" })),
+    )
+    .expect("listed");
     for class in &classes {
         let row = ls["programs"]
             .as_array()

@@ -12,9 +12,10 @@ mod engine;
 mod meta;
 mod outage;
 
+use nacre_command::Command;
 use nacre_rados::{Bounds, Rados, admin};
 use nacre_types::PoolId;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -47,7 +48,12 @@ pub fn ceph_alone(test: &str) -> Option<(PathBuf, RwLockWriteGuard<'static, ()>)
     ))
 }
 
-/// A test's pool, removed when dropped.
+/// A request as a command.
+pub fn command(request: Value) -> Command {
+    Command::parse(&request.to_string()).expect("a command")
+}
+
+/// A pool of a test; it goes with this.
 pub struct OwnPool {
     rados: Rados,
     name: String,
@@ -59,7 +65,7 @@ impl OwnPool {
     pub fn make(conf: &std::path::Path, name: &str) -> Self {
         let rados = Rados::connect(conf, "admin", &Bounds::default()).expect("connects");
         let name = format!("{name}-{}", std::process::id());
-        let made = json!({ "command": "pool create", "name": name, "pg_num": 8 });
+        let made = command(json!({ "command": "pool create", "name": name, "pg_num": 8 }));
         let made = admin::command(&rados, &made).expect("made");
         Self {
             rados,
@@ -74,7 +80,10 @@ impl Drop for OwnPool {
         if !std::thread::panicking() {
             admin::command(
                 &self.rados,
-                &json!({ "command": "pool rm", "name": self.name }),
+                &Command::PoolRm {
+                    name: self.name.clone(),
+                    yes_i_really_mean_it: true,
+                },
             )
             .expect("removed");
         }

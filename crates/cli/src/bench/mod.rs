@@ -36,8 +36,8 @@ use crate::cluster::{Commands, Place};
 use crate::object::{pool_id, pools};
 use crate::out::Out;
 use anyhow::Result;
+use nacre_command::{Command as MonCommand, PoolCreate};
 use nacre_types::PoolId;
-use serde_json::json;
 
 /// What is measured.
 #[derive(clap::Subcommand)]
@@ -146,7 +146,7 @@ fn pool(cluster: &mut dyn Commands, name: &str) -> Result<PoolId> {
     if let Some((_, id)) = pools(cluster)?.into_iter().find(|(known, _)| known == name) {
         return Ok(id);
     }
-    cluster.command(&json!({ "command": "pool create", "name": name }))?;
+    cluster.command(&MonCommand::PoolCreate(PoolCreate::named(name)))?;
     pool_id(cluster, name)
 }
 
@@ -154,7 +154,7 @@ fn pool(cluster: &mut dyn Commands, name: &str) -> Result<PoolId> {
 mod tests {
     use super::*;
     use anyhow::bail;
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     /// A cluster with a pool, whose monitors have no majority at first.
     #[derive(Default)]
@@ -164,12 +164,11 @@ mod tests {
     }
 
     impl Commands for Undecided {
-        fn command(&mut self, request: &Value) -> Result<Value> {
-            let command = request["command"].as_str().expect("a command").to_owned();
-            self.asked.push(command.clone());
-            match command.as_str() {
+        fn command(&mut self, command: &MonCommand) -> Result<Value> {
+            self.asked.push(command.spec().name.clone());
+            match command {
                 _ if !self.led => bail!("no monitor majority"),
-                "pool ls" => Ok(json!({ "pools": [{ "name": "there", "id": 7 }] })),
+                MonCommand::PoolLs {} => Ok(json!({ "pools": [{ "name": "there", "id": 7 }] })),
                 _ => bail!("there is a pool there already"),
             }
         }

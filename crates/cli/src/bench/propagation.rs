@@ -12,6 +12,7 @@ use crate::out::Out;
 use crate::program;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use nacre_command::Command;
 use nacre_node::{Pipelined, RunOptions};
 use nacre_sim::propagation::{Propagation, Setup, measure};
 use nacre_wire::map::ProgramKind;
@@ -205,7 +206,7 @@ fn order(folder: &Path, osds: u32, updates: u64, live: &AtomicU64) -> Result<Vec
     let mut session = host::connect(folder, nacre_node::ADMIN)?;
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        let tree = session.command(&json!({ "command": "status" }))?;
+        let tree = session.command(&Command::Status {})?;
         if tree["osds"]["up"].as_u64() == Some(u64::from(osds)) {
             break;
         }

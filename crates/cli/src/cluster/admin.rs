@@ -4,7 +4,11 @@ use super::{Commands, Session, snap};
 use crate::out::Out;
 use crate::table::{Column, bytes, show, table};
 use anyhow::{Context, Result, bail};
-use serde_json::{Value, json};
+use nacre_command::{
+    Command, ConfigSet, FenceAdd, Fenced, LogLast, OneOsd, OsdBalance, OsdOkToStop, OsdReweight,
+    PgLs, PgMap, PoolCreate, PoolSet, Severity, Whole,
+};
+use serde_json::Value;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -17,12 +21,7 @@ pub enum Config {
         key: Option<String>,
     },
     /// Set an option.
-    Set {
-        /// Which.
-        key: String,
-        /// To what.
-        value: String,
-    },
+    Set(ConfigSet),
     /// Put an option back to its default.
     Rm {
         /// Which.
@@ -43,71 +42,27 @@ pub enum Osd {
     /// Space by OSD.
     Df,
     /// Give an OSD data again.
-    In {
-        /// `3` or `osd.3`.
-        osd: String,
-    },
+    In(OneOsd),
     /// Take an OSD's data elsewhere; it stays up and helps.
-    Out {
-        /// `3` or `osd.3`.
-        osd: String,
-    },
+    Out(OneOsd),
     /// Mark an OSD down; one that lives comes back by itself.
-    Down {
-        /// `3` or `osd.3`.
-        osd: String,
-    },
+    Down(OneOsd),
     /// Set the share of its weight that an OSD takes, from 0 to 1.
-    Reweight {
-        /// `3` or `osd.3`.
-        osd: String,
-        /// From 0 to 1.
-        weight: f64,
-    },
+    Reweight(OsdReweight),
     /// Can these be stopped together without any data becoming unavailable? Exit code 0 if so, 1 if
     /// not.
-    OkToStop {
-        /// `3` or `osd.3`, several if wanted.
-        #[arg(required = true)]
-        osds: Vec<String>,
-    },
+    OkToStop(OsdOkToStop),
     /// Even out placement groups over OSDs.
-    Balance {
-        /// Only this pool's.
-        #[arg(long)]
-        pool: Option<String>,
-        /// Only say what it would do.
-        #[arg(long)]
-        dry_run: bool,
-        /// Most swaps: each moves one copy of a placement group.
-        #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-        swaps_max: u32,
-    },
+    Balance(OsdBalance),
 }
 
 /// Placement groups.
 #[derive(clap::Subcommand)]
 pub enum Pg {
     /// Placement groups and their states.
-    Ls {
-        /// Only of this pool.
-        #[arg(long)]
-        pool: Option<String>,
-        /// Only those on this OSD.
-        #[arg(long)]
-        osd: Option<String>,
-        /// Only in this state: active, clean, peering, degraded, recovering, backfilling,
-        /// remapped, down, undersized.
-        #[arg(long)]
-        state: Option<String>,
-    },
+    Ls(PgLs),
     /// Where an object is.
-    Map {
-        /// The pool.
-        pool: String,
-        /// The object.
-        object: String,
-    },
+    Map(PgMap),
     /// One placement group: who acts, what it waits for, and why.
     Explain {
         /// Such as 1.2f.
@@ -121,31 +76,9 @@ pub enum Pool {
     /// Pools and their settings.
     Ls,
     /// Make a pool.
-    Create {
-        /// Its name.
-        name: String,
-        /// Copies of every object.
-        #[arg(long)]
-        size: Option<u32>,
-        /// Copies that must be there for reads and writes.
-        #[arg(long)]
-        min_size: Option<u32>,
-        /// Placement groups; chosen from the number of OSDs without.
-        #[arg(long)]
-        pg_num: Option<u32>,
-        /// The placement rule.
-        #[arg(long)]
-        rule: Option<String>,
-    },
+    Create(PoolCreate),
     /// Change a pool: `nacre pool set data size 3`.
-    Set {
-        /// Its name.
-        name: String,
-        /// size, min_size, pg_num, quota_bytes, quota_objects or no_delete.
-        key: String,
-        /// The value.
-        value: String,
-    },
+    Set(PoolSet),
     /// Snapshots of a pool: all its objects as they are when it is taken.
     #[command(subcommand)]
     Snap(snap::Snap),
@@ -172,12 +105,12 @@ pub enum Flag {
     /// Set noout, nodown, nobackfill or norecover.
     Set {
         /// Which.
-        flag: String,
+        flag: nacre_command::Flag,
     },
     /// Clear one of them.
     Unset {
         /// Which.
-        flag: String,
+        flag: nacre_command::Flag,
     },
 }
 
@@ -187,17 +120,11 @@ pub enum Fence {
     /// Who may no longer act.
     Ls,
     /// End all lives of a client or OSD up to one.
-    Add {
-        /// `client.7` or `osd.3`.
-        entity: String,
-        /// The last life that may not act any more; an OSD's present one without.
-        #[arg(long)]
-        instance: Option<u64>,
-    },
+    Add(FenceAdd),
     /// Lift a fence: the lives that it ended may act again.
     Rm {
         /// `client.7` or `osd.3`.
-        entity: String,
+        entity: Fenced,
     },
 }
 
@@ -205,19 +132,12 @@ pub enum Fence {
 #[derive(clap::Subcommand)]
 pub enum Log {
     /// Its last lines.
-    Last {
-        /// How many.
-        #[arg(default_value_t = 20)]
-        n: u64,
-        /// At least this bad: debug, info, warn, error.
-        #[arg(long)]
-        severity: Option<String>,
-    },
+    Last(LogLast),
     /// Follow it until Ctrl-C; with --json one object a line.
     Watch {
-        /// At least this bad: debug, info, warn, error.
+        /// At least this bad.
         #[arg(long)]
-        severity: Option<String>,
+        severity: Option<Severity>,
     },
 }
 
@@ -227,10 +147,10 @@ type Render = fn(&Value) -> String;
 fn ask(
     cluster: &mut dyn Commands,
     out: &mut Out,
-    request: &Value,
+    command: &Command,
     render: Render,
 ) -> Result<Value> {
-    let reply = cluster.command(request)?;
+    let reply = cluster.command(command)?;
     if out.json() {
         out.value(&reply)?;
     } else {
@@ -520,7 +440,7 @@ fn state_of(reply: &Value) -> Result<String> {
 /// # Errors
 /// When the monitors do not answer.
 pub fn show_status(cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
-    ask(cluster, out, &json!({ "command": "status" }), status).map(drop)
+    ask(cluster, out, &Command::Status {}, status).map(drop)
 }
 
 /// What is wrong. The exit code is 1 when something is an error.
@@ -528,8 +448,12 @@ pub fn show_status(cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
 /// # Errors
 /// When the monitors do not answer.
 pub fn show_health(cluster: &mut dyn Commands, detail: bool, out: &mut Out) -> Result<ExitCode> {
-    let command = if detail { "health detail" } else { "health" };
-    let reply = ask(cluster, out, &json!({ "command": command }), health)?;
+    let command = if detail {
+        Command::HealthDetail {}
+    } else {
+        Command::Health {}
+    };
+    let reply = ask(cluster, out, &command, health)?;
     Ok(if state_of(&reply)? == "error" {
         ExitCode::FAILURE
     } else {
@@ -542,7 +466,7 @@ pub fn show_health(cluster: &mut dyn Commands, detail: bool, out: &mut Out) -> R
 /// # Errors
 /// When the monitors do not answer.
 pub fn show_df(cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
-    ask(cluster, out, &json!({ "command": "df" }), df).map(drop)
+    ask(cluster, out, &Command::Df {}, df).map(drop)
 }
 
 /// Waits until nothing is wrong; `seen` is given every answer. Monitors do not miss OSDs that never
@@ -559,7 +483,7 @@ pub fn wait_healthy(
 ) -> Result<Duration> {
     let begun = Instant::now();
     loop {
-        let status = cluster.command(&json!({ "command": "status" }))?;
+        let status = cluster.command(&Command::Status {})?;
         seen(&status);
         let (health, known) = (
             &status["health"],
@@ -594,215 +518,175 @@ pub fn wait_healthy(
 ///
 /// # Errors
 /// When the monitors refuse.
-pub fn config(command: &Config, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
-    let (request, render): (_, Render) = match command {
-        Config::Get { key: None } => (json!({ "command": "config dump" }), |reply| {
+pub fn config(config: Config, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
+    let (command, render): (_, Render) = match config {
+        Config::Get { key: None } => (Command::ConfigDump {}, |reply| {
             table(OPTIONS, rows(reply, "options"))
         }),
-        Config::Get { key: Some(key) } => {
-            (json!({ "command": "config get", "key": key }), |reply| {
-                format!("{}\n", show("", &reply["value"]))
-            })
-        }
-        Config::Set { key, value } => (
-            json!({ "command": "config set", "key": key, "value": value }),
-            fields,
-        ),
-        Config::Rm { key } => (json!({ "command": "config rm", "key": key }), fields),
-        Config::Help { key: None } => (json!({ "command": "config help" }), option_help),
-        Config::Help { key: Some(key) } => {
-            (json!({ "command": "config help", "key": key }), option_help)
-        }
+        Config::Get { key: Some(key) } => (Command::ConfigGet { key }, |reply| {
+            format!("{}\n", show("", &reply["value"]))
+        }),
+        Config::Set(set) => (Command::ConfigSet(set), fields),
+        Config::Rm { key } => (Command::ConfigRm { key }, fields),
+        Config::Help { key } => (Command::ConfigHelp { key }, option_help),
     };
-    ask(cluster, out, &request, render).map(drop)
+    ask(cluster, out, &command, render).map(drop)
 }
 
 /// OSDs.
 ///
 /// # Errors
 /// When the monitors refuse.
-pub fn osd(command: &Osd, cluster: &mut dyn Commands, out: &mut Out) -> Result<ExitCode> {
-    let named = |verb: &str, osd: &str| json!({ "command": format!("osd {verb}"), "osd": osd });
-    let (request, render): (_, Render) = match command {
-        Osd::Tree => (json!({ "command": "osd tree" }), tree),
-        Osd::Df => (json!({ "command": "osd df" }), |reply| {
+pub fn osd(osd: Osd, cluster: &mut dyn Commands, out: &mut Out) -> Result<ExitCode> {
+    let (command, render): (_, Render) = match osd {
+        Osd::Tree => (Command::OsdTree {}, tree),
+        Osd::Df => (Command::OsdDf {}, |reply| {
             table(OSD_DF, rows(reply, "osds"))
         }),
-        Osd::In { osd } => (named("in", osd), fields),
-        Osd::Out { osd } => (named("out", osd), fields),
-        Osd::Down { osd } => (named("down", osd), fields),
-        Osd::Reweight { osd, weight } => (
-            json!({ "command": "osd reweight", "osd": osd, "weight": weight }),
-            fields,
-        ),
-        Osd::OkToStop { osds } => {
+        Osd::In(one) => (Command::OsdIn(one), fields),
+        Osd::Out(one) => (Command::OsdOut(one), fields),
+        Osd::Down(one) => (Command::OsdDown(one), fields),
+        Osd::Reweight(wish) => (Command::OsdReweight(wish), fields),
+        Osd::OkToStop(wish) => {
             let render = |reply: &Value| format!("{}\n", show("", &reply["answer"]));
-            let reply = ask(
-                cluster,
-                out,
-                &json!({ "command": "osd ok-to-stop", "osds": osds }),
-                render,
-            )?;
+            let reply = ask(cluster, out, &Command::OsdOkToStop(wish), render)?;
             return Ok(if reply["ok"] == true {
                 ExitCode::SUCCESS
             } else {
                 ExitCode::FAILURE
             });
         }
-        Osd::Balance {
-            pool,
-            dry_run,
-            swaps_max,
-        } => {
-            let request = json!({ "command": "osd balance", "pool": pool, "dry_run": dry_run, "swaps_max": swaps_max });
-            (request, if *dry_run { would_balance } else { balanced })
+        Osd::Balance(wish) => {
+            let render = if wish.dry_run {
+                would_balance
+            } else {
+                balanced
+            };
+            (Command::OsdBalance(wish), render)
         }
     };
-    ask(cluster, out, &request, render).map(|_| ExitCode::SUCCESS)
+    ask(cluster, out, &command, render).map(|_| ExitCode::SUCCESS)
 }
 
 /// Placement groups.
 ///
 /// # Errors
 /// When the monitors refuse.
-pub fn placement(command: &Pg, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
-    let (request, render): (_, Render) = match command {
-        Pg::Ls { pool, osd, state } => {
-            let request = json!({ "command": "pg ls", "pool": pool, "osd": osd, "state": state });
-            (request, |reply| table(PGS, rows(reply, "pgs")))
-        }
-        Pg::Map { pool, object } => (
-            json!({ "command": "pg map", "pool": pool, "object": object }),
-            fields,
-        ),
-        Pg::Explain { pg: name } => (json!({ "command": "pg explain", "pg": name }), pg),
+pub fn placement(of: Pg, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
+    let (command, render): (_, Render) = match of {
+        Pg::Ls(only) => (Command::PgLs(only), |reply| table(PGS, rows(reply, "pgs"))),
+        Pg::Map(object) => (Command::PgMap(object), fields),
+        Pg::Explain { pg: name } => (Command::PgExplain { pg: name }, pg),
     };
-    ask(cluster, out, &request, render).map(drop)
+    ask(cluster, out, &command, render).map(drop)
 }
 
 /// Pools.
 ///
 /// # Errors
 /// When the monitors refuse.
-pub fn pool(command: &Pool, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
-    let (request, render): (_, Render) = match command {
-        Pool::Ls => (json!({ "command": "pool ls" }), |reply| {
+pub fn pool(pool: Pool, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
+    let (command, render): (_, Render) = match pool {
+        Pool::Ls => (Command::PoolLs {}, |reply| {
             table(POOLS, rows(reply, "pools"))
         }),
-        Pool::Create {
+        Pool::Create(wish) => (Command::PoolCreate(wish), pool_made),
+        Pool::Set(set) => (Command::PoolSet(set), pool_made),
+        Pool::Snap(command) => return snap::run(&command, cluster, out),
+        Pool::Rm {
             name,
-            size,
-            min_size,
-            pg_num,
-            rule,
-        } => {
-            let request = json!({
-                "command": "pool create", "name": name, "size": size, "min_size": min_size, "pg_num": pg_num, "rule": rule,
-            });
-            (request, pool_made)
-        }
-        Pool::Set { name, key, value } => (
-            json!({ "command": "pool set", "name": name, "key": key, "value": value }),
-            pool_made,
+            yes_i_really_mean_it: false,
+        } => bail!(
+            "this removes {name} with everything in it, for good; say --yes-i-really-mean-it if you do"
         ),
-        Pool::Snap(command) => return snap::run(command, cluster, out),
         Pool::Rm {
             name,
             yes_i_really_mean_it,
-        } => {
-            if !yes_i_really_mean_it {
-                bail!(
-                    "this removes {name} with everything in it, for good; say --yes-i-really-mean-it if you do"
-                );
-            }
-            (
-                json!({ "command": "pool rm", "name": name, "yes_i_really_mean_it": true }),
-                fields,
-            )
-        }
+        } => (
+            Command::PoolRm {
+                name,
+                yes_i_really_mean_it,
+            },
+            fields,
+        ),
     };
-    ask(cluster, out, &request, render).map(drop)
+    ask(cluster, out, &command, render).map(drop)
 }
 
 /// Monitors.
 ///
 /// # Errors
 /// When the monitors refuse.
-pub fn mon(command: &Mon, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
-    let (request, render): (_, Render) = match command {
-        Mon::Stat => (json!({ "command": "mon stat" }), |reply| {
-            table(MONS, rows(reply, "mons"))
-        }),
-    };
-    ask(cluster, out, &request, render).map(drop)
+pub fn mon(mon: Mon, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
+    let Mon::Stat = mon;
+    ask(cluster, out, &Command::MonStat {}, |reply| {
+        table(MONS, rows(reply, "mons"))
+    })
+    .map(drop)
 }
 
 /// Flags.
 ///
 /// # Errors
 /// When the monitors refuse.
-pub fn flag(command: &Flag, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
-    let request = match command {
-        Flag::Set { flag } => json!({ "command": "flag set", "flag": flag }),
-        Flag::Unset { flag } => json!({ "command": "flag unset", "flag": flag }),
+pub fn flag(flag: Flag, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
+    let command = match flag {
+        Flag::Set { flag } => Command::FlagSet { flag },
+        Flag::Unset { flag } => Command::FlagUnset { flag },
     };
-    ask(cluster, out, &request, fields).map(drop)
+    ask(cluster, out, &command, fields).map(drop)
 }
 
 /// Fences.
 ///
 /// # Errors
 /// When the monitors refuse.
-pub fn fence(command: &Fence, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
-    let (request, render): (_, Render) = match command {
-        Fence::Ls => (json!({ "command": "fence ls" }), |reply| {
-            table(
-                &[("WHO", "entity"), ("UP TO INSTANCE", "instance")],
-                rows(reply, "fences"),
-            )
+pub fn fence(fence: Fence, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
+    let (command, render): (_, Render) = match fence {
+        Fence::Ls => (Command::FenceLs {}, |reply| {
+            let columns = [("WHO", "entity"), ("UP TO INSTANCE", "instance")];
+            table(&columns, rows(reply, "fences"))
         }),
-        Fence::Add { entity, instance } => (
-            json!({ "command": "fence add", "entity": entity, "instance": instance }),
-            fields,
-        ),
-        Fence::Rm { entity } => (json!({ "command": "fence rm", "entity": entity }), fields),
+        Fence::Add(fence) => (Command::FenceAdd(fence), fields),
+        Fence::Rm { entity } => (Command::FenceRm { entity }, fields),
     };
-    ask(cluster, out, &request, render).map(drop)
+    ask(cluster, out, &command, render).map(drop)
 }
 
 /// The cluster log.
 ///
 /// # Errors
 /// When the monitors refuse.
-pub fn log(command: &Log, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
-    match command {
-        Log::Last { n, severity } => {
-            let request = json!({ "command": "log last", "n": n, "severity": severity });
-            ask(cluster, out, &request, log_lines).map(drop)
+pub fn log(log: Log, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
+    let severity = match log {
+        Log::Last(last) => {
+            return ask(cluster, out, &Command::LogLast(last), log_lines).map(drop);
         }
-        Log::Watch { severity } => {
-            let first = cluster
-                .command(&json!({ "command": "log last", "n": 10, "severity": severity }))?;
-            let mut reply = first;
-            loop {
-                for line in rows(&reply, "lines") {
-                    let text = if out.json() {
-                        format!("{line}\n")
-                    } else {
-                        log_line(line)
-                    };
-                    out.bytes(text.as_bytes())?;
-                }
-                out.finish()?;
-                // Where there were lines there may be more.
-                if rows(&reply, "lines").is_empty() {
-                    std::thread::sleep(Duration::from_millis(500));
-                }
-                let since = reply["next"].clone();
-                reply = cluster.command(
-                    &json!({ "command": "log watch", "since": since, "severity": severity }),
-                )?;
-            }
+        Log::Watch { severity } => severity,
+    };
+    let mut reply = cluster.command(&Command::LogLast(LogLast {
+        n: Some(Whole(10)),
+        severity,
+    }))?;
+    loop {
+        for line in rows(&reply, "lines") {
+            let text = if out.json() {
+                format!("{line}\n")
+            } else {
+                log_line(line)
+            };
+            out.bytes(text.as_bytes())?;
         }
+        out.finish()?;
+        // Where there were lines there may be more.
+        if rows(&reply, "lines").is_empty() {
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        let since = Whole(
+            reply["next"]
+                .as_u64()
+                .context("the answer to `log` has no `next`")?,
+        );
+        reply = cluster.command(&Command::LogWatch { since, severity })?;
     }
 }

@@ -9,6 +9,7 @@ use super::processes::STOP;
 use crate::mount::take_off::{self, TakenOff};
 use crate::out::Out;
 use anyhow::{Context as _, Result, anyhow, bail};
+use nacre_command::Command;
 use nacre_node::{locks, stop};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -113,7 +114,7 @@ fn unmount(place: &Place, dir: &Path, force: bool) -> Result<Vec<TakenOff>> {
     }
     let answer = host::ask_patiently(place.path(), ANSWER_MAX).and_then(|mut cluster| {
         // That there is a leader is what counts; which state things are in is not.
-        cluster.command(&json!({ "command": "status" }))
+        cluster.command(&Command::Status {})
     });
     match answer {
         Err(why) if !force => Err(anyhow!(

@@ -13,6 +13,7 @@ use nacre_client::{
     Capabilities, Completion, Driven, Engines, Failure, OpId, Operation, Refused, WatchEvent,
     WatchId, WatchNews,
 };
+use nacre_command::Command;
 use nacre_node::{Cluster, Config, Embedded, FileSystem, InitOptions, Pipelined, RunOptions};
 use nacre_rados::meta::{ConfigKey, Cursor, MetaStore};
 use nacre_rados::{Bounds, Ceph, CephEngines, Rados};
@@ -396,8 +397,8 @@ fn refusal(refused: Refused) -> anyhow::Error {
 }
 
 impl Commands for Connection {
-    fn command(&mut self, request: &Value) -> Result<Value> {
-        self.commands.command(request)
+    fn command(&mut self, command: &Command) -> Result<Value> {
+        self.commands.command(command)
     }
     fn program_pool(&self) -> &'static str {
         self.commands.program_pool()
@@ -405,8 +406,8 @@ impl Commands for Connection {
 }
 
 impl Commands for Cluster {
-    fn command(&mut self, request: &Value) -> Result<Value> {
-        Ok(Self::command(self, request.clone()).wait()?)
+    fn command(&mut self, command: &Command) -> Result<Value> {
+        Ok(Self::command(self, command).wait()?)
     }
 }
 
@@ -427,8 +428,8 @@ pub fn connect(place: &Path, name: &str) -> Result<Box<dyn Session>> {
 /// A Ceph cluster's monitors, spoken to in our dialect.
 struct CephCommands(Rados);
 impl Commands for CephCommands {
-    fn command(&mut self, request: &Value) -> Result<Value> {
-        Ok(nacre_rados::admin::command(&self.0, request)?)
+    fn command(&mut self, command: &Command) -> Result<Value> {
+        Ok(nacre_rados::admin::command(&self.0, command)?)
     }
     fn program_pool(&self) -> &'static str {
         nacre_rados::home::HOME

@@ -10,6 +10,7 @@
 use super::{Place, Session};
 use crate::out::Out;
 use anyhow::{Context, Result, anyhow, bail};
+use nacre_command::{Command, OsdAdd, Store, Whole};
 use nacre_node::config::{FILE_NAME, MON_BYTES, MonEntry, OSD_BYTES, OsdEntry, parse_size};
 use nacre_node::{Config, directory, locks, machine, port_is_free};
 use nacre_types::{MonId, OsdId};
@@ -61,7 +62,7 @@ pub enum Osd {
     /// Forget an OSD that is gone for good; it must be down and out, and nothing may need it.
     Rm {
         /// `3` or `osd.3`.
-        osd: String,
+        osd: nacre_command::Osd,
         /// Even if some placement group still needs it; what only it has is lost.
         #[arg(long)]
         force: bool,
@@ -88,7 +89,7 @@ pub enum Mon {
     /// Remove a monitor, also its entry in cluster.toml.
     Rm {
         /// `2` or `mon.2`.
-        mon: String,
+        mon: nacre_command::Mon,
     },
 }
 
@@ -147,7 +148,7 @@ pub fn osd(command: Osd, place: &Place, out: &mut Out) -> Result<()> {
             host,
             at,
         } => osd_add(id, class, host, at, place, out),
-        Osd::Rm { osd, force } => osd_rm(&osd, force, place, out),
+        Osd::Rm { osd, force } => osd_rm(osd.0, force, place, out),
     }
 }
 
@@ -161,7 +162,7 @@ fn osd_add(
 ) -> Result<()> {
     let (_changing, mut config) = place.config_to_change()?;
     let mut cluster = place.connect()?;
-    let tree = cluster.command(&json!({ "command": "osd tree" }))?;
+    let tree = cluster.command(&Command::OsdTree {})?;
     let of_hosts = tree["hosts"]
         .as_array()
         .into_iter()
@@ -203,15 +204,21 @@ fn osd_add(
     // Named before it is made: whatever else comes under this number, such as the store that was
     // removed, is refused.
     let store = directory::random_u128();
-    let request = json!({
-        "command": "osd add", "osd": id, "class": class, "host": entry.host, "capacity": bytes, "store": format!("{store:x}"),
-    });
-    cluster.command(&request)?;
+    cluster.command(&Command::OsdAdd(OsdAdd {
+        osd: Some(nacre_command::Osd(osd)),
+        class: Some(class),
+        host: Some(entry.host.clone()),
+        capacity: Some(Whole(bytes)),
+        store: Some(Store(store)),
+    }))?;
     let shown = entry.clone();
     if let Err(why) = directory::add_osd(&mut config, osd, entry, store) {
-        let name = format!("{store:x}");
-        let undone = cluster
-            .command(&json!({ "command": "osd rm", "osd": id, "force": true, "store": name }));
+        let (osd, store) = (nacre_command::Osd(osd), Some(Store(store)));
+        let undone = cluster.command(&Command::OsdRm {
+            osd,
+            force: true,
+            store,
+        });
         let undone = if undone.is_ok() {
             "nothing was added"
         } else {
@@ -233,32 +240,31 @@ fn osd_add(
     ))
 }
 
-fn osd_rm(osd: &str, force: bool, place: &Place, out: &mut Out) -> Result<()> {
+fn osd_rm(osd: OsdId, force: bool, place: &Place, out: &mut Out) -> Result<()> {
     let (_changing, mut config) = place.config_to_change()?;
     let mut cluster = place.connect()?;
     // The store that is there now: were this to arrive after the number was given to another, that
     // one would stay.
-    let map = cluster.command(&json!({ "command": "map dump" }))?;
-    let number = osd.trim_start_matches("osd.").parse::<u32>().ok();
-    let known = number.and_then(|id| listed(&map, "osds", id));
-    let store = known.and_then(|known| known["store"].as_str());
-    let store = store.filter(|store| store.chars().any(|digit| digit != '0'));
-    let request = json!({ "command": "osd rm", "osd": osd, "force": force, "store": store });
-    let answer = match number.filter(|id| known.is_none() && config.osds.contains_key(&OsdId(*id)))
-    {
+    let map = cluster.command(&Command::MapDump {})?;
+    let known = listed(&map, "osds", osd.0);
+    let answer = if known.is_none() && config.osds.contains_key(&osd) {
         // An earlier removal was done and not heard of.
-        Some(id) => Ok(
-            json!({ "id": id, "lost": "the cluster did not have it any more", "lost_groups": 0 }),
-        ),
-        None => cluster.command(&request),
+        let lost = "the cluster did not have it any more";
+        Ok(json!({ "id": osd.0, "lost": lost, "lost_groups": 0 }))
+    } else {
+        let store = known.and_then(store_of).filter(|store| store.0 != 0);
+        cluster.command(&Command::OsdRm {
+            osd: nacre_command::Osd(osd),
+            force,
+            store,
+        })
     };
     let reply = answer.map_err(|why| {
         let text = format!("{why:#}");
         if !text.contains("is up; stop it first") {
             return why;
         }
-        let id = osd.trim_start_matches("osd.");
-        let pid = place.run_folder().join(format!("osd.{id}.pid"));
+        let pid = place.run_folder().join(format!("{osd}.pid"));
         anyhow!(
             "{text} (`kill $(cat {})`, or `nacre osd down` if it is gone and nobody noticed; in an embedded cluster: take its section out of cluster.toml and start again)",
             pid.display()
@@ -306,7 +312,7 @@ pub fn mon(command: Mon, place: &Place, out: &mut Out) -> Result<()> {
             path,
             size,
         } => mon_add(MonId(id), address, path, size, place, out),
-        Mon::Rm { mon } => mon_rm(&mon, place, out),
+        Mon::Rm { mon } => mon_rm(mon.0, place, out),
     }
 }
 
@@ -339,13 +345,18 @@ fn mon_add(
     // What was promised to the others, an earlier store of this number promised: this one has a
     // name of its own.
     let number = directory::random_mon_store();
-    let store = format!("{number:x}");
-    cluster.command(
-        &json!({ "command": "mon add", "id": id.0, "address": entry.address, "store": store }),
-    )?;
+    let store = Store(number.into());
+    cluster.command(&Command::MonAdd {
+        id: nacre_command::Mon(id),
+        address: entry.address.clone(),
+        store,
+    })?;
     let shown = entry.clone();
     if let Err(why) = directory::add_mon(&mut config, id, entry, number) {
-        let undone = cluster.command(&json!({ "command": "mon rm", "id": id.0, "store": store }));
+        let undone = cluster.command(&Command::MonRm {
+            id: nacre_command::Mon(id),
+            store: Some(store),
+        });
         let undone = if undone.is_ok() {
             "nothing was added"
         } else {
@@ -374,12 +385,16 @@ fn listed<'a>(answer: &'a Value, list: &str, id: u32) -> Option<&'a Value> {
         .find(|known| known["id"].as_u64() == Some(u64::from(id)))
 }
 
+fn store_of(listed: &Value) -> Option<Store> {
+    listed["store"].as_str()?.parse().ok()
+}
+
 /// Its own vote may be needed for its removal: ended earlier, it could leave monitors behind that
 /// wait for it for ever.
 fn wait_until_gone(cluster: &mut dyn Session, id: MonId) -> Result<()> {
     let begun = Instant::now();
     loop {
-        let stat = cluster.command(&json!({ "command": "mon stat" }))?;
+        let stat = cluster.command(&Command::MonStat {})?;
         if listed(&stat, "mons", id.0).is_none() {
             return Ok(());
         }
@@ -393,19 +408,18 @@ fn wait_until_gone(cluster: &mut dyn Session, id: MonId) -> Result<()> {
     }
 }
 
-fn mon_rm(mon: &str, place: &Place, out: &mut Out) -> Result<()> {
+fn mon_rm(mon: MonId, place: &Place, out: &mut Out) -> Result<()> {
     let (_changing, mut config) = place.config_to_change()?;
     let mut cluster = place.connect()?;
-    let stat = cluster.command(&json!({ "command": "mon stat" }))?;
-    let number = mon.trim_start_matches("mon.").parse::<u32>().ok();
-    let known = number.and_then(|id| listed(&stat, "mons", id));
-    let reply = match number.filter(|id| known.is_none() && config.mons.contains_key(&MonId(*id))) {
+    let stat = cluster.command(&Command::MonStat {})?;
+    let known = listed(&stat, "mons", mon.0);
+    let reply = if known.is_none() && config.mons.contains_key(&mon) {
         // An earlier removal was done and not heard of.
-        Some(id) => json!({ "id": id, "left": stat["mons"].as_array().map(Vec::len) }),
+        json!({ "id": mon.0, "left": stat["mons"].as_array().map(Vec::len) })
+    } else {
         // The store that is there now: a removal that arrives late does not remove its successor.
-        None => cluster.command(
-            &json!({ "command": "mon rm", "id": mon, "store": known.map(|known| &known["store"]) }),
-        )?,
+        let (id, store) = (nacre_command::Mon(mon), known.and_then(store_of));
+        cluster.command(&Command::MonRm { id, store })?
     };
     let id = MonId(
         reply["id"]

@@ -18,6 +18,7 @@ pub mod up;
 use crate::objects::Objects;
 use anyhow::{Context as _, Result, bail};
 use nacre_client::WatchNews;
+use nacre_command::Command;
 use nacre_wire::map::programs::PROGRAM_POOL;
 use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaPair, MetaResult, MetaSpan};
 use serde_json::Value;
@@ -37,7 +38,7 @@ pub trait Commands {
     ///
     /// # Errors
     /// What they refuse, in their words, or that they do not answer.
-    fn command(&mut self, request: &Value) -> Result<Value>;
+    fn command(&mut self, command: &Command) -> Result<Value>;
     /// The pool of programs' sources.
     fn program_pool(&self) -> &'static str {
         PROGRAM_POOL

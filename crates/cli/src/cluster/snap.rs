@@ -10,10 +10,11 @@ use crate::objects::{Failed, Objects, Window, operation};
 use crate::out::Out;
 use crate::table::{Column, table};
 use anyhow::{Context, Result, bail};
+use nacre_command::{Command, Text};
 use nacre_types::{ObjectId, PoolId, SnapId};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::SubOp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// Snapshots of a pool.
 #[derive(clap::Subcommand)]
@@ -69,8 +70,10 @@ pub fn run(command: &Snap, cluster: &mut dyn Session, out: &mut Out) -> Result<(
             out.bytes(table(SNAPS, snaps).as_bytes())
         }
         Snap::Rm { pool, snap } => {
-            let reply = cluster
-                .command(&json!({ "command": "pool snap rm", "pool": pool, "snap": snap }))?;
+            let reply = cluster.command(&Command::PoolSnapRm {
+                pool: pool.clone(),
+                snap: Text(snap.clone()),
+            })?;
             if out.json() {
                 out.value(&reply)
             } else {
@@ -81,14 +84,17 @@ pub fn run(command: &Snap, cluster: &mut dyn Session, out: &mut Out) -> Result<(
 }
 
 fn list(cluster: &mut dyn Session, pool: &str) -> Result<Value> {
-    cluster.command(&json!({ "command": "pool snap ls", "pool": pool }))
+    cluster.command(&Command::PoolSnapLs {
+        pool: pool.to_owned(),
+    })
 }
 
 fn create(pool: &str, name: Option<&str>, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     let id = pool_id(cluster, pool)?;
-    let request =
-        json!({ "command": "pool snap create", "pool": pool, "snap": name.unwrap_or_default() });
-    let reply = cluster.command(&request)?;
+    let reply = cluster.command(&Command::PoolSnapCreate {
+        pool: pool.to_owned(),
+        snap: name.map(str::to_owned),
+    })?;
     let epoch = reply["epoch"]
         .as_u64()
         .context("the answer to `pool snap create` has no epoch")?;

@@ -20,6 +20,7 @@ use crate::mount::with_up::{self, MountedAt, Wanted};
 use crate::object::pools;
 use crate::out::Out;
 use anyhow::{Context as _, Result, bail, ensure};
+use nacre_command::{Command, PoolCreate};
 use nacre_node::{Config, creating, locks};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -199,17 +200,16 @@ fn await_serving(
         if let Some(why) = daemons.hopeless() {
             bail!(why);
         }
-        let seen = match cluster.command(&json!({ "command": "status" })) {
+        let seen = match cluster.command(&Command::Status {}) {
             Ok(status) => {
                 // Not those that were up in an earlier run's map: those that this run's monitors
                 // have heard of.
                 let all_up =
                     status["osds"]["reporting"].as_u64().unwrap_or(0) as usize >= daemons.osds();
                 if let (true, Some(size)) = (all_up, first_pool) {
-                    let min_size = size.min(2);
-                    let pool = json!({ "command": "pool create", "name": "data", "size": size, "min_size": min_size });
+                    let pool = PoolCreate::replicated("data", size.into(), size.min(2).into());
                     if !pools(&mut *cluster)?.iter().any(|(name, _)| name == "data") {
-                        cluster.command(&pool)?;
+                        cluster.command(&Command::PoolCreate(pool))?;
                     }
                     creating::has_first_pool(dir);
                     first_pool = None;
@@ -291,8 +291,8 @@ pub fn introduce(
     mounted: Option<&MountedAt>,
     out: &mut Out,
 ) -> Result<()> {
-    let pools = cluster.command(&json!({ "command": "pool ls" }))?;
-    let status = cluster.command(&json!({ "command": "status" }))?;
+    let pools = cluster.command(&Command::PoolLs {})?;
+    let status = cluster.command(&Command::Status {})?;
     let weakest = pools["pools"]
         .as_array()
         .into_iter()

@@ -14,6 +14,7 @@ use crate::clock::{now_unix_ms, utc};
 use crate::cluster::{Commands, Place, host};
 use crate::out::Out;
 use anyhow::Result;
+use nacre_command::{Command, LogLast, Whole};
 use nacre_node::{Config, locks, machine, port_is_free};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt as _;
@@ -239,7 +240,7 @@ fn ports(config: &Config, running: &[String], findings: &mut Vec<Finding>) {
 
 /// What the running cluster says of itself.
 fn ask(cluster: &mut dyn Commands, findings: &mut Vec<Finding>, times: &mut Vec<(String, u64)>) {
-    match cluster.command(&json!({ "command": "health detail" })) {
+    match cluster.command(&Command::HealthDetail {}) {
         Ok(reply) => {
             for check in reply["checks"].as_array().into_iter().flatten() {
                 let word = |name: &str| check[name].as_str().unwrap_or_default().to_owned();
@@ -267,7 +268,10 @@ fn ask(cluster: &mut dyn Commands, findings: &mut Vec<Finding>, times: &mut Vec<
             ));
         }
     }
-    if let Ok(reply) = cluster.command(&json!({ "command": "log last", "n": 1 })) {
+    if let Ok(reply) = cluster.command(&Command::LogLast(LogLast {
+        n: Some(Whole(1)),
+        severity: None,
+    })) {
         for line in reply["lines"].as_array().into_iter().flatten() {
             if let Some(ms) = line["unix_ms"].as_u64() {
                 times.push(("the cluster log's last line".to_owned(), ms));

@@ -10,6 +10,7 @@
 use super::one;
 use crate::cluster::{Metadata, Place, Session};
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use nacre_command::{Command, FenceAdd};
 use nacre_types::{Name, Rank};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{FsHolder, FsKey, FsSettings};
@@ -17,7 +18,6 @@ use nacre_wire::map::Address;
 use nacre_wire::msg::meta::{
     MetaCall, MetaCompare, MetaOp, MetaRelation, MetaResult, MetaSpan, MetaTarget,
 };
-use serde_json::json;
 use std::time::{Duration, Instant};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -115,11 +115,9 @@ fn grant(metadata: &mut dyn Metadata) -> Result<u64> {
 /// # Errors
 /// The cluster refuses.
 pub fn fence(session: &mut dyn Session, holder: &FsHolder) -> Result<()> {
-    let request = json!({
-        "command": "fence add", "entity": holder.client().to_string(), "instance": holder.instance.0,
-    });
+    let fence = FenceAdd::of(holder.client(), holder.instance);
     let reply = session
-        .command(&request)
+        .command(&Command::FenceAdd(fence))
         .context("fencing the last server")?;
     // What this client does from here on brings the fence to the OSDs that it reaches.
     session.map_at_least(reply["epoch"].as_u64().unwrap_or_default())

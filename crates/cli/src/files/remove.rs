@@ -14,6 +14,7 @@ use crate::object::{list, pools};
 use crate::objects::{Failed, Window, operation};
 use crate::out::Out;
 use anyhow::{Context, Result, ensure};
+use nacre_command::Command;
 use nacre_types::{Name, ObjectId, PoolId, Rank};
 use nacre_wire::Payload;
 use nacre_wire::Wire as _;
@@ -147,8 +148,10 @@ fn remove_objects<'a>(
         // A pool of that name may have been there before, and anyone may have put something into it
         // since.
         if is_own && !has_others(session, pool, name)? {
-            let gone =
-                json!({ "command": "pool rm", "name": called, "yes_i_really_mean_it": true });
+            let gone = Command::PoolRm {
+                name: called.clone(),
+                yes_i_really_mean_it: true,
+            };
             session
                 .command(&gone)
                 .with_context(|| format!("removing pool {called}"))?;

@@ -4,6 +4,7 @@
 use super::Shown;
 use crate::cluster::{Place, Session};
 use nacre_client::Rooms;
+use nacre_command::Command;
 use nacre_types::PoolId;
 use nacre_wire::msg::fs::FsFigures;
 use serde_json::{Value, json};
@@ -27,7 +28,7 @@ fn estimate_ms(bytes: u64, sessions: u32, opens: u32) -> u64 {
 
 /// What each pool has room for.
 pub fn rooms(session: &mut dyn Session) -> BTreeMap<PoolId, u64> {
-    let df = session.command(&json!({ "command": "df" })).ok();
+    let df = session.command(&Command::Df {}).ok();
     df.as_ref().and_then(Rooms::of_df).unwrap_or_default()
 }
 

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::Args;
 use nacre_client::{Done, WatchEvent};
+use nacre_command::{Command, FenceAdd};
 use nacre_types::{Name, ObjectId, PoolId, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{SubOp, SubReply};
@@ -414,8 +415,11 @@ pub fn break_lock(args: &BreakLock, cluster: &mut dyn Session, out: &mut Out) ->
     for holder in &holders {
         let entity = format!("client.{}", holder.owner.client.0);
         if args.fence {
-            cluster
-                .command(&json!({ "command": "fence add", "entity": entity, "instance": holder.owner.instance.0 }))?;
+            let owner = &holder.owner;
+            cluster.command(&Command::FenceAdd(FenceAdd::of(
+                owner.client,
+                owner.instance,
+            )))?;
         }
         let op = SubOp::BreakLock {
             name: name.clone(),

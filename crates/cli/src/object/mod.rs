@@ -22,6 +22,7 @@ use crate::table::bytes as shown_bytes;
 use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
 use clap::Args;
+use nacre_command::{Command as MonCommand, PgMap};
 use nacre_types::{Name, ObjectId, PoolId};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
@@ -260,7 +261,7 @@ pub fn pool_id(cluster: &mut dyn Commands, name: &str) -> Result<PoolId> {
 /// # Errors
 /// When it does not: that says nothing of any pool.
 pub fn pools(cluster: &mut dyn Commands) -> Result<Vec<(String, PoolId)>> {
-    let reply = cluster.command(&json!({ "command": "pool ls" }))?;
+    let reply = cluster.command(&MonCommand::PoolLs {})?;
     let pools = reply["pools"]
         .as_array()
         .map(Vec::as_slice)
@@ -531,10 +532,12 @@ pub fn locate(cluster: &mut dyn Commands, pool: &str, object: &ObjectId) -> Resu
         let text = std::str::from_utf8(name.as_bytes()).map(str::to_owned);
         text.with_context(|| format!("{name} is not UTF-8, and the monitors are asked in JSON"))
     };
-    let request = json!({
-        "command": "pg map", "pool": pool, "object": plain(&object.name)?, "namespace": plain(&object.namespace)?,
-    });
-    cluster.command(&request)
+    cluster.command(&MonCommand::PgMap(PgMap {
+        pool: pool.to_owned(),
+        object: plain(&object.name)?,
+        namespace: Some(plain(&object.namespace)?),
+        key: None,
+    }))
 }
 
 fn whereabouts(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {

@@ -24,6 +24,10 @@ fn wrong_arguments_are_one_line_with_the_nearest_right_ones() {
     assert!(code == 2 && error.contains("--map"), "{error}");
     let (error, code) = fails(&["crush", "hash", "--pg-num", "0", "x"]);
     assert!(code == 2 && error.contains("0 is not in 1"), "{error}");
+    let (error, code) = fails(&["osd", "out", "x"]);
+    assert!(code == 2 && error.contains("\"osd.3\""), "{error}");
+    let (error, code) = fails(&["flag", "set", "noot"]);
+    assert!(code == 2 && error.contains("noout"), "{error}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! found on another map could break what the placement rule promises. That costs the leader what
 //! any change of the hierarchy costs (CRUSH over all groups), plus the swaps, which are bounded.
 
+use nacre_command::OsdBalance;
 use nacre_crush::balance::{BalanceLimits, balance as even_out};
 use nacre_crush::map::RuleKind;
 use nacre_crush::place::PoolPlacement;
@@ -13,7 +14,7 @@ use nacre_types::PgId;
 use nacre_wire::map::{Change, ClusterMap};
 use serde_json::{Value, json};
 
-use super::{Done, Fields, View, change, read};
+use super::{Done, View, change, find_pool, read};
 
 /// Swaps of one command unless it says otherwise: each moves a copy of a group's data.
 const SWAPS: u64 = 1_000;
@@ -39,20 +40,21 @@ fn inputs(map: &ClusterMap) -> (Reweights, Upmaps) {
     )
 }
 
-pub fn balance(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+pub fn balance(view: &View<'_>, wish: &OsdBalance) -> Result<Done, String> {
     let map = view.map();
-    let only = match fields.text("pool")? {
-        Some(_) => Some(fields.pool(view, "pool")?.0),
-        None => None,
-    };
-    let swaps_max = fields.number("swaps_max")?.unwrap_or(SWAPS);
+    let only = wish
+        .pool
+        .as_ref()
+        .map(|pool| find_pool(view, pool))
+        .transpose()?;
+    let swaps_max = wish.swaps_max.map_or(SWAPS, |swaps| swaps.0);
     if swaps_max == 0 || swaps_max > SWAPS_MAX {
         return Err(format!("`swaps_max` is from 1 to {SWAPS_MAX}"));
     }
     let chosen = map
         .pools
         .iter()
-        .filter(|(id, _)| only.is_none_or(|only| only == **id));
+        .filter(|(id, _)| only.is_none_or(|(only, _)| only == **id));
     let pools: Vec<PoolPlacement> = chosen
         .map(|(id, pool)| PoolPlacement {
             pool: *id,
@@ -85,7 +87,7 @@ pub fn balance(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         "groups": moved,
         "finished": found.swaps < swaps_max,
     });
-    if fields.flag("dry_run")? || found.changes.is_empty() {
+    if wish.dry_run || found.changes.is_empty() {
         return read(reply);
     }
     let said = format!(

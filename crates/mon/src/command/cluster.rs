@@ -1,37 +1,37 @@
 //! Commands about the cluster as a whole.
 
-use nacre_types::{ClientId, Entity, Instance, MonId, OsdId};
+use nacre_command::{FenceAdd, Flag, LogLast, Severity, Spec, specs};
+use nacre_types::{Entity, Instance, MonId, OsdId};
 use nacre_wire::map::{Change, ClusterMap, MonInfo, Weight, pool_flag};
-use nacre_wire::msg::monitor::Severity;
+use nacre_wire::msg::monitor;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-use super::{COMMANDS, Done, Fields, View, change, pg, pool, read};
+use super::{Done, View, change, pg, pool, read};
 use crate::health::{self, FLAGS};
 use crate::options;
 use crate::osds::INSTANCE_MAX;
 use crate::state::cluster_log::Numbered;
 
-pub fn help(_: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let about = fields.text("about")?.unwrap_or("");
-    let listed = COMMANDS.iter().filter(|spec| spec.name.starts_with(about));
-    let listed: Vec<Value> = listed
-        .map(|spec| json!({ "command": spec.name, "fields": spec.fields, "doc": spec.doc, "writes": spec.writes }))
+pub fn help(about: &str) -> Result<Done, String> {
+    let mut listed: Vec<_> = specs()
+        .iter()
+        .filter(|spec| spec.name.starts_with(about))
         .collect();
+    listed.sort_by_key(|spec| &spec.name);
+    let one = |spec: &&Spec| json!({ "command": spec.name, "fields": spec.fields, "doc": spec.doc(), "writes": spec.writes });
+    let listed: Vec<Value> = listed.iter().map(one).collect();
     if listed.is_empty() {
         return Err(format!("no command begins with `{about}`"));
     }
     read(json!({ "commands": listed }))
 }
 
-pub fn health(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
-    read(health::to_json(&health::checks(view), false))
-}
-pub fn health_detail(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
-    read(health::to_json(&health::checks(view), true))
+pub fn health(view: &View<'_>, detail: bool) -> Result<Done, String> {
+    read(health::to_json(&health::checks(view), detail))
 }
 
-pub fn status(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+pub fn status(view: &View<'_>) -> Result<Done, String> {
     let map = view.map();
     let up = map.osds.values().filter(|info| info.up).count();
     let in_ = map
@@ -108,7 +108,7 @@ fn usable(view: &View<'_>) -> u64 {
     .sum()
 }
 
-pub fn df(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+pub fn df(view: &View<'_>) -> Result<Done, String> {
     let (total, used) = space(view);
     let usable = usable(view);
     let one = |(id, settings): (&nacre_types::PoolId, &nacre_wire::map::Pool)| {
@@ -139,7 +139,7 @@ pub fn df(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
     )
 }
 
-pub fn map_dump(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+pub fn map_dump(view: &View<'_>) -> Result<Done, String> {
     read(dump(view.map()))
 }
 
@@ -212,63 +212,35 @@ fn dump(map: &ClusterMap) -> Value {
 
 // ── flags ───────────────────────────────────────────────────────────────────────────────
 
-fn flag_bit(fields: &Fields<'_>) -> Result<(&'static str, u64), String> {
-    let name = fields.need_text("flag")?;
-    let known = || {
-        FLAGS
-            .iter()
-            .map(|(name, _)| *name)
-            .collect::<Vec<_>>()
-            .join(", ")
+pub fn flag(view: &View<'_>, flag: Flag, is_set: bool) -> Result<Done, String> {
+    let name: &str = flag.into();
+    let known = FLAGS.iter().find(|(known, _)| *known == name);
+    let (_, bit) = known.expect("every flag has a bit");
+    let (flags, said) = match is_set {
+        true => (view.map().flags | bit, "set"),
+        false => (view.map().flags & !bit, "no longer set"),
     };
-    FLAGS
-        .iter()
-        .find(|(flag, _)| *flag == name)
-        .copied()
-        .ok_or_else(|| format!("there is no flag {name}; there are {}", known()))
-}
-
-fn set_flags(view: &View<'_>, flags: u64, said: String) -> Result<Done, String> {
     let reply = json!({ "flags": health::flag_names(flags) });
     if flags == view.map().flags {
         read(reply)
     } else {
-        change(reply, vec![Change::Flags { flags }], said)
+        change(
+            reply,
+            vec![Change::Flags { flags }],
+            format!("flag {name} is {said}"),
+        )
     }
-}
-
-pub fn flag_set(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let (name, bit) = flag_bit(fields)?;
-    set_flags(view, view.map().flags | bit, format!("flag {name} is set"))
-}
-pub fn flag_unset(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let (name, bit) = flag_bit(fields)?;
-    set_flags(
-        view,
-        view.map().flags & !bit,
-        format!("flag {name} is no longer set"),
-    )
 }
 
 // ── fences ──────────────────────────────────────────────────────────────────────────────
 
-fn entity(fields: &Fields<'_>) -> Result<Entity, String> {
-    let text = fields.need_text("entity")?;
-    let parsed = match text.split_once('.') {
-        Some(("client", id)) => id.parse().ok().map(|id| Entity::Client(ClientId(id))),
-        Some(("osd", id)) => id.parse().ok().map(|id| Entity::Osd(OsdId(id))),
-        _ => None,
-    };
-    parsed.ok_or_else(|| format!("{text} is nobody who can be fenced; write client.7 or osd.3"))
-}
-
-pub fn fence_ls(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+pub fn fence_ls(view: &View<'_>) -> Result<Done, String> {
     let one = |(entity, instance): (&Entity, &Instance)| json!({ "entity": entity.to_string(), "instance": instance.0 });
     read(json!({ "fences": view.map().fences.iter().map(one).collect::<Vec<_>>() }))
 }
 
-pub fn fence_add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let (entity, map) = (entity(fields)?, view.map());
+pub fn fence_add(view: &View<'_>, fence: &FenceAdd) -> Result<Done, String> {
+    let (entity, map) = (fence.entity.0, view.map());
     let osd = match entity {
         Entity::Osd(osd) => Some(
             map.osds
@@ -277,8 +249,8 @@ pub fn fence_add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         ),
         _ => None,
     };
-    let instance = match (fields.number("instance")?, osd) {
-        (Some(instance), _) => Instance(instance),
+    let instance = match (fence.instance, osd) {
+        (Some(instance), _) => Instance(instance.0),
         (None, Some(info)) => info.instance,
         (None, None) => {
             return Err(
@@ -315,8 +287,8 @@ pub fn fence_add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     )
 }
 
-pub fn fence_rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let (entity, map) = (entity(fields)?, view.map());
+pub fn fence_rm(view: &View<'_>, entity: Entity) -> Result<Done, String> {
+    let map = view.map();
     let Some(instance) = map.fences.get(&entity).copied() else {
         return Err(format!("{entity} is not fenced; `fence ls` says who is"));
     };
@@ -343,24 +315,16 @@ pub fn fence_rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
 
 const LINES_MAX: u64 = 1_000;
 
-fn severity(fields: &Fields<'_>) -> Result<Severity, String> {
-    match fields.text("severity")? {
-        None | Some("debug") => Ok(Severity::Debug {}),
-        Some("info") => Ok(Severity::Info {}),
-        Some("warn") => Ok(Severity::Warn {}),
-        Some("error") => Ok(Severity::Error {}),
-        Some(other) => Err(format!(
-            "there is no severity {other}; there are debug, info, warn and error"
-        )),
-    }
+fn at_least(severity: Option<Severity>) -> monitor::Severity {
+    severity.unwrap_or(Severity::Debug).into()
 }
 
 fn line(numbered: &Numbered) -> Value {
     let severity = match numbered.line.severity {
-        Severity::Debug {} => "debug",
-        Severity::Info {} => "info",
-        Severity::Warn {} => "warn",
-        Severity::Error {} => "error",
+        monitor::Severity::Debug {} => "debug",
+        monitor::Severity::Info {} => "info",
+        monitor::Severity::Warn {} => "warn",
+        monitor::Severity::Error {} => "error",
     };
     json!({
         "number": numbered.number,
@@ -371,9 +335,10 @@ fn line(numbered: &Numbered) -> Value {
     })
 }
 
-pub fn log_last(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let least = severity(fields)?;
-    let n = usize::try_from(fields.number("n")?.unwrap_or(20).min(LINES_MAX)).expect("a thousand");
+pub fn log_last(view: &View<'_>, last: &LogLast) -> Result<Done, String> {
+    let least = at_least(last.severity);
+    let n = last.n.map_or(20, |n| n.0.min(LINES_MAX));
+    let n = usize::try_from(n).expect("a thousand");
     let log = view.state.log();
     let mut lines: Vec<Value> = log
         .lines()
@@ -386,8 +351,8 @@ pub fn log_last(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     read(json!({ "lines": lines, "next": log.last() }))
 }
 
-pub fn log_watch(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let (since, least) = (fields.need_number("since")?, severity(fields)?);
+pub fn log_watch(view: &View<'_>, since: u64, severity: Option<Severity>) -> Result<Done, String> {
+    let least = at_least(severity);
     let log = view.state.log();
     let fresh: Vec<&Numbered> = log
         .lines()

@@ -5,11 +5,10 @@ use nacre_types::Name;
 use nacre_wire::map::Change;
 use serde_json::{Value, json};
 
-use super::{Done, Fields, View, change, read};
+use super::{Done, View, change, read};
 use crate::options::{self, Kind, OPTIONS, Spec};
 
-fn find(fields: &Fields<'_>) -> Result<&'static Spec, String> {
-    let key = fields.need_text("key")?;
+fn find(key: &str) -> Result<&'static Spec, String> {
     options::find(key).ok_or_else(|| {
         format!(
             "there is no option {key}; the closest are {}",
@@ -31,11 +30,11 @@ fn current(view: &View<'_>, spec: &Spec) -> Value {
     json!({ "key": spec.name, "value": set.map_or(spec.default, String::as_str), "default": spec.default, "set": set.is_some() })
 }
 
-pub fn get(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    read(current(view, find(fields)?))
+pub fn get(view: &View<'_>, key: &str) -> Result<Done, String> {
+    read(current(view, find(key)?))
 }
 
-pub fn dump(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+pub fn dump(view: &View<'_>) -> Result<Done, String> {
     let known = OPTIONS.iter().map(|spec| current(view, spec));
     // What a newer version set is shown, not hidden.
     let unknown = view.map().config.iter().filter_map(|(key, value)| {
@@ -47,23 +46,23 @@ pub fn dump(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
     read(json!({ "options": known.chain(unknown).collect::<Vec<_>>() }))
 }
 
-pub fn help(_: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    match fields.text("key")? {
-        Some(_) => read(json!({ "options": [describe(find(fields)?)] })),
+pub fn help(key: Option<&str>) -> Result<Done, String> {
+    match key {
+        Some(key) => read(json!({ "options": [describe(find(key)?)] })),
         None => read(json!({ "options": OPTIONS.iter().map(describe).collect::<Vec<_>>() })),
     }
 }
 
-pub fn set(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let spec = find(fields)?;
-    let value = match fields.value("value") {
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Number(number)) => number.to_string(),
-        _ => return Err("`value` is a text or a number".to_owned()),
-    };
-    options::validate(spec, &value)?;
+pub fn set(view: &View<'_>, key: &str, value: &str) -> Result<Done, String> {
+    let spec = find(key)?;
+    options::validate(spec, value)?;
     let reply = json!({ "key": spec.name, "value": value });
-    if view.map().config.get(&Name::from(spec.name)) == Some(&value) {
+    if view
+        .map()
+        .config
+        .get(&Name::from(spec.name))
+        .is_some_and(|set| set == value)
+    {
         return read(reply);
     }
     let said = format!("option {} = {value}", spec.name);
@@ -71,18 +70,17 @@ pub fn set(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
         reply,
         vec![Change::Config {
             key: spec.name.into(),
-            value: Some(value),
+            value: Some(value.to_owned()),
         }],
         said,
     )
 }
 
-pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let key = fields.need_text("key")?;
+pub fn rm(view: &View<'_>, key: &str) -> Result<Done, String> {
     let reply = json!({ "key": key });
     if !view.map().config.contains_key(&Name::from(key)) {
         // An option that a newer version set can be removed although this one does not know it.
-        find(fields)?;
+        find(key)?;
         return read(reply);
     }
     change(

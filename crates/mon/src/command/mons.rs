@@ -1,42 +1,30 @@
 //! `mon …`: who takes part in consensus. The map says who should; [`crate::live`] brings consensus
 //! in line, one member at a time.
 
+use nacre_command::Store;
 use nacre_types::MonId;
 use nacre_wire::map::{Address, Change, MonInfo};
 use serde_json::{Value, json};
 
 use crate::raft::member::STORES;
 
-use super::{Done, Fields, View, change, read};
+use super::{Done, View, change, read};
 
 /// Raft stays cheap with few members, and more do not make anything safer that people can tell.
 const MONS_MAX: usize = 7;
 
-fn id(fields: &Fields<'_>) -> Result<MonId, String> {
-    let wrong = || "`id` is a monitor's number, such as 2 or \"mon.2\"".to_owned();
-    let number = match fields.value("id") {
-        Some(Value::Number(number)) => number.as_u64(),
-        Some(Value::String(text)) => text.strip_prefix("mon.").unwrap_or(text).parse().ok(),
-        _ => None,
-    };
-    number
-        .and_then(|number| u32::try_from(number).ok())
-        .filter(|id| *id < 1_000_000)
-        .map(MonId)
-        .ok_or_else(wrong)
-}
-
-/// A store's number: drawn when it was made, in hexadecimal.
-fn parse_store(number: &str) -> Result<u64, String> {
-    let store = u64::from_str_radix(number, 16)
-        .ok()
-        .filter(|store| *store < STORES);
-    store.ok_or_else(|| {
-        format!("`store` is a number in hexadecimal, smaller than {STORES:x}, not `{number}`")
+/// Monitors' stores have smaller numbers than OSDs'.
+fn checked_store(store: Store) -> Result<u64, String> {
+    let fits = u64::try_from(store.0).ok().filter(|store| *store < STORES);
+    fits.ok_or_else(|| {
+        format!(
+            "`store` is a number in hexadecimal, smaller than {STORES:x}, not `{:x}`",
+            store.0
+        )
     })
 }
 
-pub fn stat(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+pub fn stat(view: &View<'_>) -> Result<Done, String> {
     let quorum = &view.quorum;
     let one = |(mon, info): (&MonId, &MonInfo)| {
         let role = if info.leaving {
@@ -67,12 +55,8 @@ pub fn stat(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
     }))
 }
 
-pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let (mon, address, store) = (
-        id(fields)?,
-        fields.need_text("address")?,
-        parse_store(fields.need_text("store")?)?,
-    );
+pub fn add(view: &View<'_>, mon: MonId, address: &str, store: Store) -> Result<Done, String> {
+    let store = checked_store(store)?;
     if !address.contains(':') {
         return Err(format!("`address` is HOST:PORT, not {address}"));
     }
@@ -120,14 +104,12 @@ pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     )
 }
 
-pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let mon = id(fields)?;
+pub fn rm(view: &View<'_>, mon: MonId, store: Option<Store>) -> Result<Done, String> {
     let Some(info) = view.map().mons.get(&mon) else {
         return Err(format!("there is no {mon}; `mon stat` lists them"));
     };
-    if fields
-        .text("store")?
-        .map(parse_store)
+    if store
+        .map(checked_store)
         .transpose()?
         .is_some_and(|store| store != info.store)
     {

@@ -1,11 +1,12 @@
 //! `osd …`.
 
+use nacre_command::{Osd, OsdAdd, OsdReweight, Store};
 use nacre_types::{Entity, OsdId};
 use nacre_wire::map::{Change, OsdInfo, Weight};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Done, Fields, View, change, existing_osd, parse_osd, read};
+use super::{Done, View, change, find_osd, read};
 use crate::hierarchy::{self, Place};
 use crate::osds::OSD_ID_MAX;
 
@@ -27,7 +28,7 @@ fn describe(osd: OsdId, info: &OsdInfo) -> Value {
     })
 }
 
-pub fn tree(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+pub fn tree(view: &View<'_>) -> Result<Done, String> {
     let map = view.map();
     let places = hierarchy::places(&map.crush.text);
     let mut hosts: BTreeMap<String, Vec<Value>> = BTreeMap::new();
@@ -55,7 +56,7 @@ pub fn tree(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
     read(json!({ "hosts": hosts, "without_a_place": stray }))
 }
 
-pub fn df(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+pub fn df(view: &View<'_>) -> Result<Done, String> {
     let map = view.map();
     let mut groups: BTreeMap<OsdId, u64> = BTreeMap::new();
     for record in map.pgs.values() {
@@ -97,8 +98,8 @@ fn weigh(view: &View<'_>, osd: OsdId, weight: Weight, said: String) -> Result<Do
     )
 }
 
-pub fn in_(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let osd = fields.osd(view)?;
+pub fn in_(view: &View<'_>, osd: Osd) -> Result<Done, String> {
+    let osd = find_osd(view, osd)?;
     let info = &view.map().osds[&osd];
     if info.weight != Weight::OUT && info.weight_before_auto_out.is_none() {
         return read(json!({ "id": osd.0, "reweight": share(info.weight) }));
@@ -110,8 +111,8 @@ pub fn in_(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     weigh(view, osd, weight, format!("{osd} is in"))
 }
 
-pub fn out(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let osd = fields.osd(view)?;
+pub fn out(view: &View<'_>, osd: Osd) -> Result<Done, String> {
+    let osd = find_osd(view, osd)?;
     weigh(
         view,
         osd,
@@ -120,16 +121,8 @@ pub fn out(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     )
 }
 
-pub fn reweight(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let osd = fields.osd(view)?;
-    let weight = match fields.value("weight") {
-        Some(Value::Number(number)) => number.as_f64(),
-        Some(Value::String(text)) => text.parse().ok(),
-        _ => None,
-    };
-    let Some(weight) = weight.filter(|weight| (0.0..=1.0).contains(weight)) else {
-        return Err("`weight` is a number from 0 (no data) to 1 (its whole share)".to_owned());
-    };
+pub fn reweight(view: &View<'_>, wish: &OsdReweight) -> Result<Done, String> {
+    let (osd, weight) = (find_osd(view, wish.osd)?, wish.weight.0);
     let fixed = Weight((weight * f64::from(Weight::IN.0)).round() as u32);
     weigh(
         view,
@@ -139,8 +132,8 @@ pub fn reweight(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     )
 }
 
-pub fn down(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let osd = fields.osd(view)?;
+pub fn down(view: &View<'_>, osd: Osd) -> Result<Done, String> {
+    let osd = find_osd(view, osd)?;
     let info = &view.map().osds[&osd];
     let reply = json!({ "id": osd.0, "up": false });
     if !info.up {
@@ -157,16 +150,16 @@ pub fn down(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     )
 }
 
-pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+pub fn add(view: &View<'_>, wish: &OsdAdd) -> Result<Done, String> {
     let map = view.map();
-    let osd = match fields.value("osd") {
+    let osd = match wish.osd {
         None => {
             let free = (0..=OSD_ID_MAX)
                 .map(OsdId)
                 .find(|osd| !map.osds.contains_key(osd));
             free.ok_or_else(|| format!("all ids up to {OSD_ID_MAX} are taken"))?
         }
-        Some(value) => parse_osd(value)?,
+        Some(osd) => osd.0,
     };
     if osd.0 > OSD_ID_MAX {
         return Err(format!("ids end at {OSD_ID_MAX}"));
@@ -174,8 +167,10 @@ pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     if map.osds.contains_key(&osd) {
         return Err(format!("there is an {osd} already"));
     }
-    let host = fields.text("host")?.unwrap_or("host");
-    let class = fields.text("class")?.unwrap_or("hdd");
+    let (host, class) = (
+        wish.host.as_deref().unwrap_or("host"),
+        wish.class.as_deref().unwrap_or("hdd"),
+    );
     for (field, name) in [("host", host), ("class", class)] {
         if hierarchy::clean_name(name, "") != name || name.is_empty() {
             return Err(format!(
@@ -183,7 +178,7 @@ pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
             ));
         }
     }
-    let capacity = fields.number("capacity")?.unwrap_or(1 << 40);
+    let capacity = wish.capacity.map_or(1 << 40, |bytes| bytes.0);
     if capacity == 0 {
         return Err("`capacity` is a number of bytes, more than 0".to_owned());
     }
@@ -196,11 +191,7 @@ pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     };
     // Without its name: whichever store boots first under this id owns it. Out until then, so that
     // no group waits for it.
-    let store = fields
-        .text("store")?
-        .map(parse_store)
-        .transpose()?
-        .unwrap_or(0);
+    let store = wish.store.map(checked_store).transpose()?.unwrap_or(0);
     if let Some((other, _)) = map
         .osds
         .iter()
@@ -229,25 +220,26 @@ pub fn add(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     change(reply, changes, format!("{osd} is expected on host {host}"))
 }
 
-/// A store's name: 128 bits that were drawn when it was made, in hexadecimal.
-fn parse_store(name: &str) -> Result<u128, String> {
-    let store = u128::from_str_radix(name, 16)
-        .ok()
-        .filter(|store| *store != 0);
-    store.ok_or_else(|| {
-        format!("`store` is a number in hexadecimal, at most 32 digits and not 0, not `{name}`")
-    })
+/// In the map, 0 stands for a store that is not known yet.
+fn checked_store(store: Store) -> Result<u128, String> {
+    match store.0 {
+        0 => Err("`store` is a number in hexadecimal, at most 32 digits, not 0".to_owned()),
+        store => Ok(store),
+    }
 }
 
-pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let osd = fields.osd(view)?;
+pub fn rm(view: &View<'_>, osd: Osd, force: bool, store: Option<Store>) -> Result<Done, String> {
+    let osd = find_osd(view, osd)?;
     let map = view.map();
     let info = &map.osds[&osd];
     if info.up {
         return Err(format!("{osd} is up; stop it first"));
     }
-    let meant = fields.text("store")?.map(parse_store).transpose()?;
-    if meant.is_some_and(|store| store != info.store) {
+    if store
+        .map(checked_store)
+        .transpose()?
+        .is_some_and(|store| store != info.store)
+    {
         return Err(format!(
             "{osd} has another store by now, and that is not the one to be removed"
         ));
@@ -265,7 +257,7 @@ pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
             .collect::<Vec<_>>()
             .join(", ")
     };
-    if !fields.flag("force")? {
+    if !force {
         if info.weight != Weight::OUT {
             return Err(format!(
                 "{osd} still counts for placement: `osd out {}` and wait until its data is elsewhere (or `force`)",
@@ -309,16 +301,12 @@ pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     change(reply, changes, said)
 }
 
-pub fn ok_to_stop(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+pub fn ok_to_stop(view: &View<'_>, osds: &[Osd]) -> Result<Done, String> {
     let map = view.map();
-    let stop: BTreeSet<OsdId> = match fields.value("osds") {
-        Some(Value::Array(list)) => list
-            .iter()
-            .map(|value| existing_osd(view, value))
-            .collect::<Result<_, _>>()?,
-        Some(value) => [existing_osd(view, value)?].into(),
-        None => return Err("`osds` is missing".to_owned()),
-    };
+    let stop: BTreeSet<OsdId> = osds
+        .iter()
+        .map(|osd| find_osd(view, *osd))
+        .collect::<Result<_, _>>()?;
     let mut held_back = Vec::new();
     let mut affected = 0;
     for (pg, record) in &map.pgs {

@@ -1,32 +1,35 @@
 //! `pg …`.
 
+use nacre_command::{PgLs, PgMap, State};
 use nacre_types::{OsdId, PgId};
 use nacre_wire::map::PgRecord;
 use nacre_wire::msg::monitor::pg_state;
 use serde_json::{Value, json};
+use strum::VariantArray;
 
-use super::{Done, Fields, View, existing_osd, read};
+use super::{Done, View, find_osd, find_pool, read};
 use crate::hierarchy;
 
-const NAMES: &[(&str, u32)] = &[
-    ("active", pg_state::ACTIVE),
-    ("clean", pg_state::CLEAN),
-    ("peering", pg_state::PEERING),
-    ("degraded", pg_state::DEGRADED),
-    ("recovering", pg_state::RECOVERING),
-    ("backfilling", pg_state::BACKFILLING),
-    ("remapped", pg_state::REMAPPED),
-    ("down", pg_state::DOWN),
-    ("undersized", pg_state::UNDERSIZED),
-];
+fn bit(state: State) -> u32 {
+    match state {
+        State::Active => pg_state::ACTIVE,
+        State::Clean => pg_state::CLEAN,
+        State::Peering => pg_state::PEERING,
+        State::Degraded => pg_state::DEGRADED,
+        State::Recovering => pg_state::RECOVERING,
+        State::Backfilling => pg_state::BACKFILLING,
+        State::Remapped => pg_state::REMAPPED,
+        State::Down => pg_state::DOWN,
+        State::Undersized => pg_state::UNDERSIZED,
+    }
+}
 
 /// A state as its names joined by `+`.
 pub(super) fn state_name(state: u32) -> String {
-    let names: Vec<&str> = NAMES
+    let set = State::VARIANTS
         .iter()
-        .filter(|(_, bit)| state & bit != 0)
-        .map(|(name, _)| *name)
-        .collect();
+        .filter(|known| state & bit(**known) != 0);
+    let names: Vec<&str> = set.map(Into::into).collect();
     if names.is_empty() {
         "unknown".to_owned()
     } else {
@@ -54,35 +57,17 @@ fn describe(view: &View<'_>, pg: PgId, record: &PgRecord) -> Value {
     })
 }
 
-pub fn ls(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let pool = match fields.text("pool")? {
-        Some(_) => Some(fields.pool(view, "pool")?.0),
-        None => None,
-    };
-    let osd = fields
-        .value("osd")
-        .map(|value| existing_osd(view, value))
+pub fn ls(view: &View<'_>, only: &PgLs) -> Result<Done, String> {
+    let pool = only
+        .pool
+        .as_ref()
+        .map(|pool| find_pool(view, pool))
         .transpose()?;
-    let bit = match fields.text("state")? {
-        None => None,
-        Some(name) => {
-            let bit = NAMES
-                .iter()
-                .find(|(known, _)| *known == name)
-                .map(|(_, bit)| *bit);
-            let known = || {
-                NAMES
-                    .iter()
-                    .map(|(name, _)| *name)
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            };
-            Some(bit.ok_or_else(|| format!("there is no state {name}; there are {}", known()))?)
-        }
-    };
+    let osd = only.osd.map(|osd| find_osd(view, osd)).transpose()?;
+    let bit = only.state.map(bit);
     let mut listed = Vec::new();
     for (pg, record) in &view.map().pgs {
-        let in_pool = pool.is_none_or(|pool| pg.pool == pool);
+        let in_pool = pool.is_none_or(|(pool, _)| pg.pool == pool);
         let on_osd = osd.is_none_or(|osd| record.acting.contains(&osd) || record.up.contains(&osd));
         if in_pool
             && on_osd
@@ -94,17 +79,13 @@ pub fn ls(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     read(json!({ "pgs": listed }))
 }
 
-pub fn map(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let (pool, settings) = fields.pool(view, "pool")?;
-    let object = fields.need_text("object")?;
-    let (namespace, key) = (
-        fields.text("namespace")?.unwrap_or(""),
-        fields.text("key")?.unwrap_or(""),
-    );
+pub fn map(view: &View<'_>, of: &PgMap) -> Result<Done, String> {
+    let (pool, settings) = find_pool(view, &of.pool)?;
+    let bytes = |text: &Option<String>| text.clone().unwrap_or_default().into_bytes();
     let seed = hierarchy::group_of(
-        namespace.as_bytes(),
-        key.as_bytes(),
-        object.as_bytes(),
+        &bytes(&of.namespace),
+        &bytes(&of.key),
+        of.object.as_bytes(),
         settings.pg_num,
     );
     let pg = PgId::replicated(pool, seed);
@@ -118,8 +99,8 @@ pub fn map(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     }))
 }
 
-pub fn explain(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let pg: PgId = fields.need_text("pg")?.parse()?;
+pub fn explain(view: &View<'_>, pg: &str) -> Result<Done, String> {
+    let pg: PgId = pg.parse()?;
     let map = view.map();
     let Some(record) = map.pgs.get(&pg) else {
         return Err(format!("there is no placement group {pg}"));

@@ -1,10 +1,11 @@
 //! `pool …`.
 
+use nacre_command::{PoolCreate, PoolSet, Text, Whole};
 use nacre_wire::map::programs::PROGRAM_POOL;
 use nacre_wire::map::{Change, Pool, pool_flag};
 use serde_json::{Value, json};
 
-use super::{Done, Fields, View, change, read};
+use super::{Done, View, change, find_pool, read};
 use crate::pools::{self, Wishes};
 
 pub(super) fn describe(pool: &Pool) -> Value {
@@ -23,7 +24,7 @@ pub(super) fn describe(pool: &Pool) -> Value {
     })
 }
 
-pub fn ls(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+pub fn ls(view: &View<'_>) -> Result<Done, String> {
     let one = |(id, pool): (&nacre_types::PoolId, &Pool)| {
         let mut value = describe(pool);
         value["id"] = json!(id.0);
@@ -35,13 +36,20 @@ pub fn ls(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
     )
 }
 
-pub fn create(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
+fn rule(rule: &Text) -> Result<u64, String> {
+    rule.0
+        .parse()
+        .map_err(|_| format!("`rule` is a whole number, 0 or more, not `{}`", rule.0))
+}
+
+pub fn create(view: &View<'_>, wish: &PoolCreate) -> Result<Done, String> {
+    let number = |field: Option<Whole>| field.map(|number| number.0);
     let wishes = Wishes {
-        name: fields.need_text("name")?.to_owned(),
-        size: fields.number("size")?,
-        min_size: fields.number("min_size")?,
-        pg_num: fields.number("pg_num")?,
-        rule: fields.number("rule")?,
+        name: wish.name.clone(),
+        size: number(wish.size),
+        min_size: number(wish.min_size),
+        pg_num: number(wish.pg_num),
+        rule: wish.rule.as_ref().map(rule).transpose()?,
     };
     let (pool, settings) = pools::create(view.map(), &wishes)?;
     let mut reply = describe(&settings);
@@ -54,9 +62,9 @@ pub fn create(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     change(reply, vec![Change::PoolSet { pool, settings }], said)
 }
 
-pub fn set(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let (pool, old) = fields.pool(view, "name")?;
-    let (key, value) = (fields.need_text("key")?, fields.need_number("value")?);
+pub fn set(view: &View<'_>, set: &PoolSet) -> Result<Done, String> {
+    let (pool, old) = find_pool(view, &set.name)?;
+    let (key, value) = (set.key.as_str(), set.value.0);
     let settings = pools::set(view.map(), pool, key, value)?;
     let mut reply = describe(&settings);
     reply["warnings"] = json!(pools::warnings(view.map(), &settings));
@@ -67,8 +75,8 @@ pub fn set(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
     change(reply, vec![Change::PoolSet { pool, settings }], said)
 }
 
-pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let (pool, settings) = fields.pool(view, "name")?;
+pub fn rm(view: &View<'_>, name: &str, is_meant: bool) -> Result<Done, String> {
+    let (pool, settings) = find_pool(view, name)?;
     if settings.flags & pool_flag::NO_DELETE != 0 {
         return Err(format!(
             "pool {0} is protected; `pool set {0} no_delete 0` first",
@@ -81,7 +89,7 @@ pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
             "pool {PROGRAM_POOL} has the sources of {programs} programs, and no OSD could read them again; remove those first (`program ls`)"
         ));
     }
-    if !fields.flag("yes_i_really_mean_it")? {
+    if !is_meant {
         let stat = view.stats.pool(pool);
         return Err(format!(
             "this deletes the {} objects ({} bytes) of pool {} for good; if you mean it, set `yes_i_really_mean_it` to true",

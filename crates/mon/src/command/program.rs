@@ -6,6 +6,7 @@
 //! its digest into the map. What does not compile is refused here, whatever the client thought of
 //! it.
 
+use nacre_command::{Program as Kind, ProgramActivate, ProgramInstall, nearest};
 use nacre_policy::Patience;
 use nacre_types::Name;
 use nacre_wire::map::programs::{PROGRAM_NAME_MAX, PROGRAM_POOL, PROGRAMS_MAX, SOURCE_BYTES_MAX};
@@ -13,23 +14,13 @@ use nacre_wire::map::{Capability, Change, Program, ProgramKind, ProgramVersion, 
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use super::{Done, Fields, View, change, read};
+use super::{Done, View, change, read};
 use crate::pools::{self, Wishes};
 use nacre_wire::map::ClusterMap;
 
 /// Copies of sources: as for data that everything else depends on.
 const SOURCE_COPIES: u64 = 3;
 const SOURCE_GROUPS: u64 = 8;
-
-fn kind(fields: &Fields<'_>) -> Result<ProgramKind, String> {
-    match fields.need_text("kind")? {
-        "class" => Ok(ProgramKind::Class {}),
-        "policy" => Ok(ProgramKind::Policy {}),
-        other => Err(format!(
-            "there are no programs of kind {other}; `kind` is class or policy"
-        )),
-    }
-}
 
 /// A name that goes into file names, messages and object names as it is.
 fn checked_name(name: &str) -> Result<Name, String> {
@@ -42,12 +33,12 @@ fn checked_name(name: &str) -> Result<Name, String> {
     Ok(name.into())
 }
 
-fn client(fields: &Fields<'_>) -> Result<Name, String> {
-    Ok(fields.text("client")?.unwrap_or_default().into())
+fn client(name: &Option<String>) -> Name {
+    name.as_deref().unwrap_or_default().into()
 }
 
-fn may_install(map: &ClusterMap, fields: &Fields<'_>, kind: ProgramKind) -> Result<Name, String> {
-    let client = client(fields)?;
+fn may_install(map: &ClusterMap, name: &Option<String>, kind: ProgramKind) -> Result<Name, String> {
+    let client = client(name);
     if map.may_install(&client, kind) {
         return Ok(client);
     }
@@ -68,9 +59,8 @@ fn find<'m>(map: &'m ClusterMap, kind: ProgramKind, name: &str) -> Result<&'m Pr
             .keys()
             .filter(|(k, _)| *k == kind)
             .map(|(_, name)| name.to_string());
-        let near =
-            crate::nearest::nearest(name, names.collect::<Vec<_>>().iter().map(String::as_str))
-                .join(", ");
+        let names: Vec<_> = names.collect();
+        let near = nearest(name, names.iter().map(String::as_str)).join(", ");
         match near.is_empty() {
             true => format!("there is no {kind} {name}; none is installed"),
             false => format!("there is no {kind} {name}; installed are {near}"),
@@ -98,8 +88,8 @@ fn describe(kind: ProgramKind, name: &Name, program: &Program) -> Value {
     })
 }
 
-pub fn ls(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
-    let only = fields.text("kind")?.map(|_| kind(fields)).transpose()?;
+pub fn ls(map: &ClusterMap, only: Option<Kind>) -> Result<Done, String> {
+    let only = only.map(ProgramKind::from);
     let programs = map
         .programs
         .iter()
@@ -110,13 +100,13 @@ pub fn ls(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
     read(json!({ "programs": programs }))
 }
 
-pub fn show(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
-    let (kind, name) = (kind(fields)?, fields.need_text("name")?);
+pub fn show(map: &ClusterMap, kind: Kind, name: &str) -> Result<Done, String> {
+    let kind = kind.into();
     read(describe(kind, &name.into(), find(map, kind, name)?))
 }
 
-pub fn prepare(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    may_install(view.map(), fields, kind(fields)?)?;
+pub fn prepare(view: &View<'_>, kind: Kind, client: &Option<String>) -> Result<Done, String> {
+    may_install(view.map(), client, kind.into())?;
     if view.map().pool_named(&PROGRAM_POOL.into()).is_some() {
         return read(json!({ "pool": PROGRAM_POOL }));
     }
@@ -139,8 +129,8 @@ pub fn prepare(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
 }
 
 /// Sources are where daemons look for them, or nothing is installed.
-pub fn install_stored(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let done = install_within(view.map(), fields, view.clock.clone())?;
+pub fn install_stored(view: &View<'_>, wish: &ProgramInstall) -> Result<Done, String> {
+    let done = install(view.map(), wish, view.clock.clone())?;
     if view.map().pool_named(&PROGRAM_POOL.into()).is_none() {
         return Err(format!(
             "there is no pool {PROGRAM_POOL}; `program prepare` makes it, then store the source there"
@@ -149,20 +139,16 @@ pub fn install_stored(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, Stri
     Ok(done)
 }
 
-/// For who has no monitor's clock.
-pub fn install(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
-    install_within(map, fields, None)
-}
-
-fn install_within(
+/// Engines without a monitor's clock give none.
+pub fn install(
     map: &ClusterMap,
-    fields: &Fields<'_>,
+    wish: &ProgramInstall,
     clock: Option<Arc<dyn Patience>>,
 ) -> Result<Done, String> {
-    let kind = kind(fields)?;
-    let by = may_install(map, fields, kind)?;
-    let name = checked_name(fields.need_text("name")?)?;
-    let source = fields.need_text("source")?;
+    let kind = wish.kind.into();
+    let by = may_install(map, &wish.client, kind)?;
+    let name = checked_name(&wish.name)?;
+    let source = wish.source.as_str();
     if source.len() > SOURCE_BYTES_MAX {
         return Err(format!(
             "the source has {} bytes; {SOURCE_BYTES_MAX} are allowed",
@@ -178,9 +164,7 @@ fn install_within(
     check(kind, &name.to_string(), source, clock)?;
     let digest = SourceDigest(*blake3::hash(source.as_bytes()).as_bytes());
     // Policies are tried first, and activated by somebody who has seen what they would do.
-    let activate = fields
-        .value("activate")
-        .map_or(kind == ProgramKind::Class {}, |value| value == &json!(true));
+    let activate = wish.activate.unwrap_or(kind == ProgramKind::Class {});
     let old = map.programs.get(&id);
     let known = old.and_then(|old| old.versions.iter().find(|version| version.digest == digest));
     let number = known.map_or_else(
@@ -204,7 +188,7 @@ fn install_within(
         number: 0,
         digest,
         bytes: u32::try_from(source.len()).expect("bounded"),
-        installed_ms: fields.number("unix_ms")?.unwrap_or(0),
+        installed_ms: wish.unix_ms.map_or(0, |ms| ms.0),
         by: by.clone(),
     };
     let said = match activate {
@@ -225,13 +209,13 @@ fn install_within(
     )
 }
 
-pub fn activate(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
-    let (kind, name) = (kind(fields)?, fields.need_text("name")?);
-    let by = may_install(map, fields, kind)?;
+pub fn activate(map: &ClusterMap, wish: &ProgramActivate) -> Result<Done, String> {
+    let (kind, name) = (wish.kind.into(), wish.name.as_str());
+    let by = may_install(map, &wish.client, kind)?;
     let program = find(map, kind, name)?;
-    let number = match fields.number("version")? {
+    let number = match wish.version {
         Some(number) => {
-            u32::try_from(number).map_err(|_| "`version` is a version's number".to_owned())?
+            u32::try_from(number.0).map_err(|_| "`version` is a version's number".to_owned())?
         }
         // The one before: what a rollback means when nobody says more.
         None => {
@@ -281,9 +265,14 @@ pub fn activate(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
     )
 }
 
-pub fn rm(map: &ClusterMap, fields: &Fields<'_>) -> Result<Done, String> {
-    let (kind, name) = (kind(fields)?, fields.need_text("name")?);
-    let by = may_install(map, fields, kind)?;
+pub fn rm(
+    map: &ClusterMap,
+    kind: Kind,
+    name: &str,
+    client: &Option<String>,
+) -> Result<Done, String> {
+    let kind = kind.into();
+    let by = may_install(map, client, kind)?;
     find(map, kind, name)?;
     let said = format!("{kind} {name} is removed by {by}");
     change(
@@ -336,8 +325,8 @@ fn print_capability(capability: &Capability) -> String {
     }
 }
 
-fn administrator(view: &View<'_>, fields: &Fields<'_>) -> Result<(), String> {
-    let client = client(fields)?;
+fn administrator(view: &View<'_>, name: &Option<String>) -> Result<(), String> {
+    let client = client(name);
     if view
         .map()
         .capabilities_of(&client)
@@ -350,7 +339,7 @@ fn administrator(view: &View<'_>, fields: &Fields<'_>) -> Result<(), String> {
     ))
 }
 
-pub fn client_ls(view: &View<'_>, _: &Fields<'_>) -> Result<Done, String> {
+pub fn client_ls(view: &View<'_>) -> Result<Done, String> {
     let clients = view.map().clients.iter().map(|(name, capabilities)| {
         json!({ "name": name.to_string(), "capabilities": capabilities.iter().map(print_capability).collect::<Vec<_>>() })
     });
@@ -385,16 +374,18 @@ fn keeps_an_administrator(
     ))
 }
 
-pub fn client_set(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    administrator(view, fields)?;
-    let name = checked_name(fields.need_text("name")?)?;
-    let Some(Value::Array(texts)) = fields.value("capabilities") else {
-        return Err("`capabilities` is a list of texts".to_owned());
-    };
-    let capabilities = texts
+pub fn client_set(
+    view: &View<'_>,
+    name: &str,
+    capabilities: &[String],
+    client: &Option<String>,
+) -> Result<Done, String> {
+    administrator(view, client)?;
+    let name = checked_name(name)?;
+    let capabilities: Vec<_> = capabilities
         .iter()
-        .map(|text| parse_capability(text.as_str().ok_or("`capabilities` is a list of texts")?))
-        .collect::<Result<Vec<_>, String>>()?;
+        .map(|text| parse_capability(text))
+        .collect::<Result<_, _>>()?;
     let all: Vec<String> = capabilities.iter().map(print_capability).collect();
     let reply = json!({ "name": name.to_string(), "capabilities": all });
     if view.map().clients.get(&name) == Some(&capabilities) {
@@ -412,9 +403,8 @@ pub fn client_set(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> 
     change(reply, vec![Change::ClientSet { name, capabilities }], said)
 }
 
-pub fn client_rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    administrator(view, fields)?;
-    let name = fields.need_text("name")?;
+pub fn client_rm(view: &View<'_>, name: &str, client: &Option<String>) -> Result<Done, String> {
+    administrator(view, client)?;
     if !view.map().clients.contains_key(name.as_bytes()) {
         return Err(format!("there is no client {name}; `client ls` lists them"));
     }

@@ -6,7 +6,7 @@ use nacre_wire::map::snaps::{SNAP_NAME_MAX, SNAPS_MAX};
 use nacre_wire::map::{Change, Pool, SnapMode};
 use serde_json::{Value, json};
 
-use super::{Done, Fields, View, change, read};
+use super::{Done, View, change, find_pool, read};
 
 fn describe(pool: &Pool) -> Value {
     let mode = match pool.snaps.mode {
@@ -30,14 +30,14 @@ fn describe(pool: &Pool) -> Value {
     })
 }
 
-pub fn ls(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let (_, pool) = fields.pool(view, "pool")?;
+pub fn ls(view: &View<'_>, pool: &str) -> Result<Done, String> {
+    let (_, pool) = find_pool(view, pool)?;
     read(describe(pool))
 }
 
-pub fn create(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let (id, pool) = fields.pool(view, "pool")?;
-    let name = fields.text("snap")?.unwrap_or_default();
+pub fn create(view: &View<'_>, pool: &str, name: Option<&str>) -> Result<Done, String> {
+    let (id, pool) = find_pool(view, pool)?;
+    let name = name.unwrap_or_default();
     let what = &pool.name;
     match (pool.snaps.mode, name.is_empty()) {
         (SnapMode::Named {}, true) => {
@@ -110,15 +110,9 @@ fn find(pool: &Pool, what: &str) -> Result<SnapId, String> {
         })
 }
 
-pub fn rm(view: &View<'_>, fields: &Fields<'_>) -> Result<Done, String> {
-    let (id, pool) = fields.pool(view, "pool")?;
-    let what = fields.value("snap").map(|value| {
-        value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned)
-    });
-    let what = what.ok_or_else(|| "`snap` is missing".to_owned())?;
-    let snap = find(pool, &what)?;
+pub fn rm(view: &View<'_>, pool: &str, what: &str) -> Result<Done, String> {
+    let (id, pool) = find_pool(view, pool)?;
+    let snap = find(pool, what)?;
     let said = format!("pool {}: snapshot {what} is removed", pool.name);
     change(
         json!({ "id": snap.0 }),

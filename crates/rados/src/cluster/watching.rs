@@ -8,6 +8,7 @@ use crate::handle::{Rados, To};
 use crate::watch::{Ear, Heard, Watch, answers, broken, notified};
 use bytes::Bytes;
 use nacre_client::{Done, Failure, OpId, Operation, Refused, WatchError, WatchEvent, WatchId};
+use nacre_command::{Command, PgMap};
 use nacre_types::{ClientId, Instance, ObjectId, PoolId, Time, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, RequestId, SubReply};
@@ -297,7 +298,7 @@ fn watchers(rados: &Rados, pool: PoolId, object: &ObjectId) -> Result<Vec<Watche
         })
     };
     let (name, namespace) = (text(&object.name)?, text(&object.namespace)?);
-    let pools = crate::admin::command(rados, &json!({ "command": "pool ls" }))?;
+    let pools = crate::admin::command(rados, &Command::PoolLs {})?;
     let pool_name = pools["pools"]
         .as_array()
         .into_iter()
@@ -309,7 +310,12 @@ fn watchers(rados: &Rados, pool: PoolId, object: &ObjectId) -> Result<Vec<Watche
         .to_owned();
     let place = crate::admin::command(
         rados,
-        &json!({ "command": "pg map", "pool": pool_name, "object": name, "namespace": namespace }),
+        &Command::PgMap(PgMap {
+            pool: pool_name,
+            object: name.clone(),
+            namespace: Some(namespace.clone()),
+            key: None,
+        }),
     )?;
     let primary = place["primary"]
         .as_i64()

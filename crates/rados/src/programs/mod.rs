@@ -19,6 +19,7 @@ use crate::handle::Rados;
 use crate::home::{self, HOME};
 use crate::lua;
 use nacre_client::Failure;
+use nacre_command::{Command, Program, ProgramInstall};
 use nacre_policy::{Chunk, Profile};
 use nacre_types::ObjectId;
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
@@ -33,13 +34,7 @@ const TRIED: &str = "tried";
 ///
 /// # Errors
 /// What is wrong with the request or the source; the cluster's error.
-pub fn command(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
-    let text = |field: &str| {
-        request
-            .get(field)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    };
+pub fn command(cluster: &Rados, command: &Command) -> Result<Value, RadosError> {
     let said = |trouble| match trouble {
         Trouble::Refused(why) => RadosError { code: EINVAL, why },
         Trouble::Cluster(Failure::Foreign { code, why }) => RadosError { code, why },
@@ -48,31 +43,36 @@ pub fn command(cluster: &Rados, request: &Value) -> Result<Value, RadosError> {
             why: format!("the registry of programs: {failure}"),
         },
     };
-    let pool = match text("command") {
-        "program prepare" => {
+    let pool = match command {
+        Command::ProgramPrepare { .. } => {
             home::make(cluster)?;
             return Ok(json!({ "pool": HOME }));
         }
-        "program ls" | "program show" => home::find(cluster)?,
+        Command::ProgramLs { .. } | Command::ProgramShow { .. } => home::find(cluster)?,
         _ => Some(home::make(cluster)?),
     };
     let Some(pool) = pool else {
         let outcome = Registry::empty()
-            .run(request)
+            .run(command)
             .map_err(Trouble::Refused)
             .map_err(said)?;
         return Ok(outcome.reply);
     };
     let mut client = Ceph::new(cluster.clone());
     let mut store = Store::new(&mut client, pool);
-    let check = |store: &mut Store<'_>| {
-        if text("command") == "program install" && text("kind") == "class" {
-            portable(text("name"), text("source"))?;
-            tried(store, text("name"), text("source"))?;
+    let check = |store: &mut Store<'_>| match command {
+        Command::ProgramInstall(ProgramInstall {
+            kind: Program::Class,
+            name,
+            source,
+            ..
+        }) => {
+            portable(name, source)?;
+            tried(store, name, source)
         }
-        Ok(())
+        _ => Ok(()),
     };
-    store.change(request, &mut { check }).map_err(said)
+    store.change(command, &mut { check }).map_err(said)
 }
 
 /// Refuses classes that exceed the portable profile.

@@ -14,6 +14,7 @@
 //! and every activation changes the head.
 
 use bytes::Bytes;
+use nacre_command::{Command, ProgramActivate, ProgramInstall};
 use nacre_types::{ClusterId, Name, Version};
 use nacre_wire::codec::Wire as _;
 use nacre_wire::map::programs::RegistryHead;
@@ -103,16 +104,19 @@ impl Registry {
     ///
     /// # Errors
     /// One human-readable sentence, from the monitors' code.
-    pub fn run(&self, request: &Value) -> Result<Outcome, String> {
+    pub fn run(&self, command: &Command) -> Result<Outcome, String> {
         let mut next = self.map.clone();
         // The Ceph cluster decides who may do this, because it knows its clients: those with write
         // access to this pool.
-        let client = request
-            .get("client")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        next.clients.insert(client.into(), vec![Capability::All {}]);
-        let mut done = nacre_mon::run_program(&next, request)?;
+        let client = match command {
+            Command::ProgramInstall(ProgramInstall { client, .. })
+            | Command::ProgramActivate(ProgramActivate { client, .. })
+            | Command::ProgramRm { client, .. } => client.as_deref(),
+            _ => None,
+        };
+        let client = client.unwrap_or_default().into();
+        next.clients.insert(client, vec![Capability::All {}]);
+        let mut done = nacre_mon::run_program(&next, command)?;
         if done.changes.is_empty() {
             return Ok(Outcome {
                 reply: done.reply,
@@ -191,7 +195,9 @@ mod tests {
             ) {
                 request["client"] = "somebody".into();
             }
-            let Outcome { reply, ops } = self.registry().run(&request)?;
+            let Outcome { reply, ops } = self
+                .registry()
+                .run(&Command::parse(&request.to_string()).expect("a command"))?;
             for op in ops {
                 match op {
                     SubOp::AssertExists { exists } => assert_eq!(exists, self.version > 0),

@@ -4,6 +4,7 @@
 use crate::programs::registry::{Outcome, REGISTRY, Registry};
 use bytes::Bytes;
 use nacre_client::{Done, Driven, Failure, Operation};
+use nacre_command::Command;
 use nacre_types::{Name, ObjectId, PoolId, Version};
 use nacre_wire::map::programs::{SOURCE_READ_MAX, source_object};
 use nacre_wire::map::{ProgramKind, SourceDigest};
@@ -164,12 +165,12 @@ impl<'c> Store<'c> {
     /// [`Trouble`].
     pub fn change(
         &mut self,
-        request: &Value,
+        command: &Command,
         check: &mut dyn FnMut(&mut Self) -> Result<(), Trouble>,
     ) -> Result<Value, Trouble> {
         for attempt in 0..ATTEMPTS_MAX {
             let (registry, _) = self.registry()?;
-            let Outcome { reply, ops } = registry.run(request).map_err(Trouble::Refused)?;
+            let Outcome { reply, ops } = registry.run(command).map_err(Trouble::Refused)?;
             if ops.is_empty() {
                 return Ok(reply);
             }
