@@ -52,9 +52,9 @@ impl StoredMark {
     }
 }
 
-/// A record as it is stored.
+/// A record as it is stored: its own bytes, which the log in memory shares with the store.
 pub(super) fn stored(record: &Record) -> Bytes {
-    Bytes::copy_from_slice(record.as_bytes())
+    Bytes::from_owner(record.clone())
 }
 pub(super) fn log_key(version: Version) -> Bytes {
     let mut key = Vec::with_capacity(17);
