@@ -3,7 +3,7 @@
 //! ```text
 //!  Loading ──store read──▶ Waiting for a map in which this process is up ──▶ Taking the instance ──durable──▶ Live
 //!                             ▲                                                                                │
-//!                             └──────────────────── the map says that this instance ended ────────────────────┘
+//!                             └──────────────────── the map says that this instance ended ─────────────────────┘
 //! ```
 //! An instance is granted by the monitors, to one process and larger than all before, and is stored
 //! here before anything is done as it: a daemon that numbered its own instances could use a number

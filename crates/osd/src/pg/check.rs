@@ -12,7 +12,7 @@ use crate::key;
 use nacre_types::OsdId;
 
 impl Pg {
-    /// Asserts the invariants of the heads of the group's modules.
+    /// Asserts the invariants in the heads of the PG's modules.
     pub fn check(&self) {
         let id = self.id();
         self.local.check();

@@ -352,7 +352,7 @@ impl Work {
     }
 }
 
-/// Lists objects of the group.
+/// Lists objects of the PG.
 pub(super) fn range_read(from: Bytes, limit: usize, local: &Local) -> Read {
     let id = local.pg();
     let (_, to) = key::range(id.seed, local.pg_num);
