@@ -2,7 +2,7 @@
 //! write and flush for many.
 //!
 //! ```text
-//!  role ─submit, read─▶ Feed ─offer, read─▶ ObjectStore       busy: it and all behind it wait here, in order      
+//!  role ─submit, read─▶ Feed ─offer, read─▶ ObjectStore       busy: it and all behind it wait here, in order
 //!  host ─kick_at, kick─▶ Feed ─kick───────▶ ObjectStore       one group in flight; the next when enough are here, or after a while
 //!  ObjectStore ─events─▶ Feed::took                           commits are counted, waiting submissions are retried
 //! ```
