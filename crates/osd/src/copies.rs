@@ -49,9 +49,9 @@ pub struct Copied {
 }
 
 impl Copies {
-    /// A reply to one of the requests, if it is one. A request to an OSD with an old map is
-    /// repeated. Numbers begin again with each `instance`: a request of an earlier one belongs to
-    /// another copy.
+    /// A reply to one of the requests, if it is one. A request sent with an old map is repeated.
+    /// Numbers begin again with each `instance`: a request of an earlier one belongs to another
+    /// copy.
     pub fn on_answer(
         &mut self,
         instance: Instance,

@@ -317,8 +317,8 @@ fn what_was_overtaken_is_not_executed_because_clients_were_forgotten() {
 /// A primary trimmed its log with an update that no other member got, and died. It kept the trimmed
 /// entries as records; the others had them in their logs, and no records. It came back, adopted
 /// their memory, which is complete only beside *their* longer log, and its records were gone: an
-/// operation whose answer was lost was executed once more (simulator, seed 76 with `--set ram=0
-/// --set rot=0`: a call was executed twice).
+/// operation whose answer was lost was executed once more (simulator, seed 76 with
+/// `--set ram=0 --set rot=0`: a call was executed twice).
 #[test]
 fn who_takes_over_the_memory_beside_a_longer_log_forgets_nothing() {
     let mut company = Company::new(3, 2, 3);

@@ -56,8 +56,8 @@ impl Bits {
 struct Group {
     bits: Bits,
     free: u16,
-    /// 0 if full; otherwise the largest free run has less than `1 << class` units, and at least `1
-    /// << (class - 1)`, unless some were taken since the last search.
+    /// 0 if full; otherwise the largest free run has less than `1 << class` units, and at least
+    /// `1 << (class - 1)`, unless some were taken since the last search.
     class: u8,
     /// It belongs to the area for small pieces ([`Area`]).
     in_area: bool,

@@ -64,7 +64,7 @@ pub struct Rig {
     pub answers: BTreeMap<Token, Result<ReadReply, ReadError>>,
     pub applied: u64,
     pub committed: u64,
-    /// The test runs a job itself.
+    /// The test holds a job back.
     pub keeps_job: bool,
     next_read: u64,
 }

@@ -24,8 +24,8 @@ impl Osd {
         }
         match event {
             Event::Committed(token) if self.taking == Some(token) => {
-                // An entry that is not taken off the list keeps all later ones there (`./x show
-                // growth`: 200 B per update, for ever).
+                // An entry that is not taken off the list keeps all later ones there
+                // (`./x show growth`: 200 B per update, for ever).
                 self.sh.awaited.take(token);
                 self.taking = None;
                 self.take_instance();

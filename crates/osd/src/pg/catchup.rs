@@ -125,7 +125,7 @@ impl PeerState {
 }
 
 /// An update was still reading when its object was noted as missing on a receiver. It has been
-/// ordered since, or it does not wait for what a full member lacks (`cover.rs`): the missing
+/// ordered since, or it was ordered without waiting for a full member (`cover.rs`): the missing
 /// version is now the update's. (Otherwise updates of such objects wait.)
 pub(super) fn miss_newer(
     peers: &mut BTreeMap<OsdId, PeerState>,

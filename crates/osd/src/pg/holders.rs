@@ -56,9 +56,10 @@ impl<'a> Holders<'a> {
     }
 
     /// Whether the operation must wait for the recovery of the object or of a clone of it. A
-    /// deletion does not wait for a member that must act although it has no space, unless a member
-    /// is away that may have the object: then there would be fewer replicas of the remaining clone
-    /// than there are now.
+    /// deletion does not wait for a member that must act although it has no space, provided that no
+    /// wanted member is away or at least `min_size` acting members have the object: an absent
+    /// member may have it, too, and the remaining clone would have fewer replicas than there are
+    /// now.
     pub(super) fn keeps_waiting(&self, object: &ObjectId, op: &Pending, sh: &Shared) -> bool {
         let (acting, size) = (&self.interval.acting, self.interval.size);
         let having = || {

@@ -81,7 +81,8 @@ impl Local {
     }
 
     /// The objects that a store event about an object concerns, with their versions: the object
-    /// itself, and clones made of it between the loss and the event.
+    /// itself, and objects of its name changed between the loss and the event, which may be clones
+    /// of it.
     fn lost_since(&self, object: &ObjectId, since: Version) -> Vec<(ObjectId, Version)> {
         let same_name = |entry: &Record| snaps::at(entry.object(), object.snapshot) == *object;
         let last = self.log.last_of(object);
@@ -138,7 +139,7 @@ pub(super) fn is_due(local: &Local, sh: &Shared) -> bool {
     !local.lost.is_empty() && local.lost_told + sh.config.timing.retry_interval <= sh.now
 }
 
-/// The notes are reported now.
+/// Notes that the replicas were reported now.
 pub(super) fn heard(local: &mut Local, sh: &mut Shared) {
     local.lost_told = sh.now;
     sh.wake_at(sh.after(1));

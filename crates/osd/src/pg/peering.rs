@@ -500,8 +500,8 @@ impl Agree<'_> {
         let info = peering.infos.get(&to).cloned().unwrap_or_default();
         // By the authoritative log, as decided before. Ours has the same entries by now, but its
         // spans may say less: where it diverged from the authoritative log there is a position
-        // without an entry, if the other half of a split has that entry (simulator, `--set
-        // library=1`, seed 74).
+        // without an entry, if the other half of a split has that entry (simulator,
+        // `--set library=1`, seed 74).
         let shared = follows_from(&info, &peering.truth, log.tail());
         send_adopt(to, shared, self.local, self.interval, sh);
     }

@@ -43,7 +43,7 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Whether all OSDs can send what they report to have.
+    /// Whether no OSD has refused to send an object that it reported to have.
     pub(super) fn nobody_refused(&self) -> bool {
         self.refused.is_empty()
     }

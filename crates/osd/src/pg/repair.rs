@@ -9,8 +9,8 @@
 //! ```
 //! Only the primary decides. A member that cannot read a requested object reports that
 //! (`PushAck::damaged`) and remembers the version: a push of just that version replaces its
-//! replica. A damaged replica is a missing object whose store has the needed version (`have ==
-//! need`): it stays in place until a good one is here, so that its readable parts are not given up
+//! replica. A damaged replica is a missing object whose store has the needed version
+//! (`have == need`): it stays in place until a good one is here, so that its readable parts are not given up
 //! while no good one exists.
 //!
 //! Invariants: an object becomes missing here or at a member because of damage only while no update

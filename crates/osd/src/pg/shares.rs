@@ -116,7 +116,7 @@ impl Admit<'_> {
             );
             return exceeds(held, bytes, most);
         }
-        // A deletion may free space.
+        // A deletion may free space: it is never refused here.
         if matches!(request.ops[..], [SubOp::Delete {}]) {
             return false;
         }

@@ -52,7 +52,7 @@ impl StoredMark {
     }
 }
 
-/// A record in its stored form.
+/// A record as it is stored.
 pub(super) fn stored(record: &Record) -> Bytes {
     Bytes::copy_from_slice(record.as_bytes())
 }
