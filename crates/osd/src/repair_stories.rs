@@ -727,7 +727,7 @@ fn a_refusal_for_want_of_room_does_not_cost_the_last_copy() {
         let (append, third) = left_with_an_undone_append_and_losing(&mut company, places, lose);
         let primary = company.acting()[0];
         if !is_missed_by(&mut company, primary).contains(&"a".to_owned()) {
-            continue; // it has the copy itself
+            continue; // it has the replica itself
         }
         // Neither is to lead instead of the other.
         for host in company.hosts.values_mut() {

@@ -1048,7 +1048,7 @@ fn a_copy_with_undone_updates_comes_whole_or_not_at_all() {
         );
         let holder = members[places[1]];
         if company.acting()[0] == holder {
-            continue; // it does its own again, and is sent nothing
+            continue; // it executes its own again, and is sent nothing
         }
         fetched += 1;
         let dead = company.kill(holder);

@@ -124,9 +124,9 @@ pub(crate) struct Host {
     pub(crate) osd: Osd,
     pub(crate) store: RamStore,
     pub(crate) now: Time,
-    /// To the monitors, since last taken.
+    /// Messages to the monitors, since last taken.
     pub(crate) to_mon: Vec<Message>,
-    /// To others, since last taken.
+    /// Messages to others, since last taken.
     pub(crate) sent: Vec<(Entity, Message)>,
     pub(crate) removed: usize,
     /// Whether the store makes its transactions durable.

@@ -555,27 +555,27 @@ pub struct ObjectStat {
 /// A reply, of the kind of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadReply {
-    /// To [`Read::Stat`].
+    /// The reply to [`Read::Stat`].
     Stat(Option<ObjectStat>),
-    /// To [`Read::Data`]: the bytes in segments.
+    /// The reply to [`Read::Data`]: the bytes in segments.
     Data(Vec<Bytes>),
-    /// To [`Read::Weight`]: bytes; 0 if the object is absent.
+    /// The reply to [`Read::Weight`]: bytes; 0 if the object is absent.
     Weight(u64),
-    /// To [`Read::Omap`] and [`Read::OmapGet`].
+    /// The reply to [`Read::Omap`] and [`Read::OmapGet`].
     Omap {
         /// In order.
         entries: Vec<(Bytes, Bytes)>,
         /// A limit was reached: ask again after the last key. Never set for `OmapGet`.
         more: bool,
     },
-    /// To [`Read::List`].
+    /// The reply to [`Read::List`].
     List {
         /// In order.
         keys: Vec<Bytes>,
         /// The limit was reached: ask again after the last key.
         more: bool,
     },
-    /// To [`Read::Extents`]: offset and length, in order, not adjacent.
+    /// The reply to [`Read::Extents`]: offset and length, in order, not adjacent.
     Extents(Vec<(u64, u64)>),
 }
 

@@ -434,11 +434,11 @@ impl<'a> Attempt<'a> {
         result
     }
 
-    /// Runs the change on the omap of the object with this number, creating the object if `fills`
-    /// says that it gets entries, otherwise skipping it if it is absent or has no omap. Its head is
-    /// unchanged unless this adds its first entry: a PG's log grows at every update, and rewriting
-    /// the head of its object each time would be half of the records, reading it a fifth of the
-    /// work.
+    /// Runs `work` on the omap of the object with this number, creating the object if `fills` is
+    /// given, which states whether the object gets entries; otherwise skipping it if it is absent
+    /// or has no omap. Its head is unchanged unless this adds its first entry: a PG's log grows at
+    /// every update, and rewriting the head of its object each time would be half of the records,
+    /// reading it a fifth of the work.
     fn with_omap(
         &mut self,
         object: &ObjectKey,

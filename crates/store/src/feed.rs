@@ -235,7 +235,7 @@ impl Feed {
             return false;
         }
         if self.handed > self.unkicked {
-            return false; // a group is under way; what arrives meanwhile becomes the next one
+            return false; // a group is in flight; later transactions form the next one
         }
         if self.unkicked_since.is_none() {
             self.unkicked_since = Some(now);

@@ -55,8 +55,9 @@ pub struct OpenOptions {
     /// Whole blocks of objects up to this size go to fresh units beside the log, too. Those of
     /// larger objects stay in place, so that the objects stay contiguous.
     pub small_object_max: u64,
-    /// An exception, unless the previous group of the log had this many transactions: a lone writer
-    /// waits for one write fewer if its block goes through the log.
+    /// The rule of [`Self::small_object_max`] applies only if the previous group of the log had at
+    /// least this many transactions: a lone writer waits for one write fewer if its block goes
+    /// through the log.
     pub beside_group_min: usize,
     /// Bytes of memory for index records of warm objects (an object takes some 350).
     pub cache_bytes: usize,

@@ -30,14 +30,14 @@ pub struct Answered {
     pub seen: Version,
 }
 
-/// What is known of a request.
+/// The state of a request in the memory.
 #[derive(Debug)]
 pub enum Known<'a> {
     /// It is new.
     Nothing,
     /// It was answered.
     Answered(&'a Answered),
-    /// It may have been answered long ago: unknown.
+    /// It may or may not have been answered long ago.
     Forgotten,
 }
 

@@ -37,7 +37,7 @@ use nacre_wire::msg::client::{RequestId, SubReply};
 use nacre_wire::msg::replication::{ClientMark, Dedup};
 use std::collections::BTreeMap;
 
-/// What is known of a request.
+/// The state of a request in the memory.
 #[derive(Debug, PartialEq)]
 pub enum Seen<'a> {
     /// Unknown: execute it.

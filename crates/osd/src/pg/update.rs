@@ -64,13 +64,13 @@ pub struct InFlight {
     pub object: ObjectId,
     /// The answers to send when it is committed.
     pub answers: Vec<Answer>,
-    /// For resending.
+    /// Kept for resending.
     pub entry: Record,
-    /// For resending.
+    /// Kept for resending.
     pub effects: Vec<Effect>,
     /// All other members get the entry only.
     pub entry_only: bool,
-    /// For resending.
+    /// Kept for resending.
     pub payload: Payload,
     /// Members that get it without data: they lacked the object when it was ordered. It is resent
     /// in the same form, even if they have the object by then.

@@ -51,8 +51,8 @@ impl Building {
 }
 
 enum State {
-    /// It is being written: the number of pieces of the record (two where the ring wraps) and of
-    /// writes beside the log.
+    /// It is being written: the number of record pieces in flight (two where the ring wraps), and
+    /// the blocks beside the log.
     Writing(usize),
     /// Its record is being flushed.
     Flushing,

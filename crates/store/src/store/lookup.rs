@@ -247,7 +247,7 @@ impl<D: Device> Store<D> {
         for number in std::mem::take(&mut self.lookups.weights) {
             self.lookups.weights_out.insert(number, 0);
             self.usage.index_misses += 1;
-            // Larger than the device is large enough: the exact value does not matter any more.
+            // Beyond the device's length the exact value does not matter any more.
             let max = self.layout.device_length;
             works.push(Box::new(WeighWork {
                 index: self.index.clone(),
@@ -279,7 +279,7 @@ impl<D: Device> Store<D> {
             Err(error) => return self.lookup_failed(error),
         };
         if generation != self.lookups.generation {
-            return; // whoever still needs them asks again
+            return; // callers that still need them ask again
         }
         self.tables.staged.turn();
         for (key, value) in keys.into_iter().zip(found) {
