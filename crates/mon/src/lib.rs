@@ -1,5 +1,5 @@
-//! Nacre's monitors: the few who agree on the cluster map (Weil et al., OSDI 2006, §5.2 "Failure
-//! Detection"; CEPH-44, -47..-50; Malacology, EuroSys 2017, §4.1: MAL-10..-12, -17).
+//! Nacre's monitors: a small group that agrees on the cluster map (Weil et al., OSDI 2006, §5.2
+//! "Failure Detection"; CEPH-44, -47..-50; Malacology, EuroSys 2017, §4.1: MAL-10..-12, -17).
 //!
 //! A pure role: facts in ([`Mon::on_message`], [`Mon::on_store`], [`Mon::on_tick`], …), decisions
 //! out ([`Output`]). The real host and the simulator drive the same code; the same seed and the
@@ -23,8 +23,8 @@
 //! `leader.rs`.
 //!
 //! Invariants, checked by [`Mon::check`] after every step in tests and simulation: those of
-//! [`raft`] and [`state`]; and across monitors, checked by the tests: never two different maps of
-//! one epoch; what was answered is never lost; reads see every earlier answer.
+//! [`raft`] and [`state`]; and across monitors, checked by the tests: there are never two different
+//! maps of one epoch; acknowledged changes are never lost; reads see every earlier answer.
 #![forbid(unsafe_code)]
 
 mod batch;

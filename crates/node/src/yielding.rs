@@ -195,8 +195,8 @@ mod tests {
         assert_eq!(thread.lives(Duration::from_secs(60), SHORT_DELAY), 60_000);
     }
 
-    /// Observed in production use: beside two busy processes each yield cost a client's thread a
-    /// millisecond, and it had a seventh of its operations per second.
+    /// Observed in use: beside two busy processes each yield cost a client's thread a millisecond,
+    /// and it had a seventh of its operations per second.
     #[test]
     fn a_thread_with_long_run_delays_tries_again_after_ever_longer_backoffs() {
         let mut thread = Thread::new();
