@@ -5,7 +5,7 @@
 //!                                           │
 //!      needs no cluster:  crush · history · sim · completions · store · doctor
 //!      asks the monitors: cluster::admin          ┐
-//!      moves data:        object · bench · tour   ├─▶ Session (cluster/) ─▶ cluster::host, the only place that knows how
+//!      moves data:        object · bench · tour   ├─▶ Session (cluster/) ─▶ cluster::host, the only module that knows how
 //!      runs daemons:      cluster::up, down       ┘
 //! ```
 //! A host crate: it reads files, clocks and the environment, so clippy's disallowed lists do not

@@ -1,8 +1,8 @@
 //! `nacre mount`: a file system as a directory of this machine.
 //!
 //! ```text
-//!  nacre mount ──starts──▶ nacre mount --in-background      its log: mount.NAME.log (`logs` says where)
-//!       ▲── "ready", or why not ──┘       serves until it is unmounted, or told to end
+//!  nacre mount ──starts──▶ nacre mount --in-background      its log: mount.NAME.log (directory: `logs`)
+//!       ▲── "ready", or why not ──┘       serves until it is unmounted, or told to stop
 //! ```
 //! `with_up` is `nacre up --mount`, `place` checks its directory; `record` lists the mounts,
 //! `take_off` unmounts those of `up`, `users` finds the programs that use one.

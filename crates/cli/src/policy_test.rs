@@ -2,7 +2,7 @@
 //! MAL-51; USERS: why Mantle failed upstream). No cluster needed.
 //!
 //! ```text
-//!   FILE (Lua) + trace ─▶ nacre_mantle::Model ─▶ tick by tick: metrics in, targets out, what moved and why not more ─▶ summary, exit code
+//!   FILE (Lua) + trace ─▶ nacre_mantle::Model ─▶ tick by tick: metrics in, targets out, moves and their limits ─▶ summary, exit code
 //! ```
 //! Exit code 1 when the policy failed at any tick or moved a unit back and forth: so a script can
 //! check before activating it.

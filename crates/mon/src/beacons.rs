@@ -5,10 +5,10 @@
 //! paper; Ceph has `mon_osd_report_timeout`.)
 //!
 //! ```text
-//!  led, or the OSD came up ──▶ counted from now ──beacon──▶ counted from now
+//!  leads, or OSD came up ────▶ counted from now ──beacon──▶ counted from now
 //!                                    │ mon.osd_beacon_timeout_ms, or five beacons if that is longer
 //!                                    ├─ few are silent ──▶ down
-//!                                    └─ most are ────────▶ down after twice the time: more probably it is our network
+//!                                    └─ most are ────────▶ down after twice the time: our network is the likelier cause
 //! ```
 //! Deliberately far slower than reports: here a single silent channel is the only evidence.
 //! [`crate::osds::mass_failure`] ensures that no data move when half the cluster is lost, however

@@ -2,10 +2,10 @@
 //! "filters out transient or systemic problems").
 //!
 //! ```text
-//!  FailureReport ─▶ is the reporter up, the target's life current?  ─no─▶ dropped
+//!  FailureReport ─▶ is the reporter up, the target's instance current?  ─no─▶ dropped
 //!        │ yes
 //!        ├─ the target itself ───────────────────────────────────────────▶ down
-//!        ├─ the target: its disk stalls, and not most OSDs say so ───────▶ down
+//!        ├─ the target: its disk stalls, and not those of most OSDs ─────▶ down
 //!        ├─ connection refused, to one that does not accuse most ────────▶ down
 //!        ├─ silent beyond grace (longer if it flapped), by enough reporters
 //!        │  on enough hosts, none of them cut off itself ────────────────▶ down

@@ -18,10 +18,10 @@ struct Case {
 /// hosts a a b b c         osd.0 and osd.1 on a, and so on
 /// 3 > 1 silent 2500       osd.3 reports osd.1 silent for 2500 ms (also: refused, alive, itself)
 /// after 700               milliseconds of awake time
-/// group 0 1 2             a group whose last members these were; two have to be up
-/// awaited                 a group says that it stands still without whoever comes
+/// group 0 1 2             a PG with these last members; two have to be up
+/// awaited                 a PG reports that it stalls without the OSD that asks to come up
 /// comes 1 yes             whether osd.1 may come up now
-/// => down 1               what verdicts() says now (`-`: nothing)
+/// => down 1               the result of verdicts() now (`-`: none)
 /// ```
 fn run(script: &str) {
     let mut case: Option<Case> = None;

@@ -4,7 +4,7 @@
 //! ```text
 //!   root default ─┬─ host alpha ─┬─ osd.0   weight: its capacity in TiB
 //!                 │              └─ osd.3
-//!                 └─ host beta ──── osd.1         rule 0 `replicated`: each copy on another host
+//!                 └─ host beta ──── osd.1         rule 0 `replicated`: each replica on another host
 //! ```
 //! The text is what is committed, so an operator's text may have another structure; items that are
 //! not below a host are left unchanged.

@@ -3,9 +3,9 @@
 //! ```text
 //!  request ──▶ queue ──take_batch──▶ Batch + replies ──propose──▶ InFlight ──applied here──▶ replies out
 //!                 ▲                                                  │
-//!                 └──────────── its place went to another leader ────┘
-//!  command that reads ──▶ fresh ──read-index──▶ waiting ──majority confirmed──▶ evaluated ──▶ reply
-//!  command refused or with nothing to do ──▶ fresh, with its answer: also a refusal must not come from a deposed leader
+//!                 └─────────── its index went to another leader ─────┘
+//!  read-only command ───▶ fresh ──read-index──▶ waiting ──majority confirmed──▶ evaluated ──▶ reply
+//!  command refused or with nothing to do ──▶ fresh, with its answer: not even a refusal may come from a deposed leader
 //! ```
 //! All state here is soft: it ends with the leadership, and requests are resent
 //! ([`crate::router`]).

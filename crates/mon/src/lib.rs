@@ -10,14 +10,14 @@
 //!                 │
 //!   mon ──▶ live ─┼─ raft        consensus and its log in the store                     raft/
 //!    │            ├─ state       map, history, cluster log: the replicated state        state/
-//!    │            ├─ subscribers who has which map, who is sent what
+//!    │            ├─ subscribers their maps, and the messages to them
 //!    │            ├─ router      requests on their way to the leader and back
 //!    │            ├─ meta        service metadata: judging, leases, limits, watches      meta/
 //!    │            └─ leader ──┬─ batch     requests ─▶ one proposal at a time
-//!    └─ open (start)          ├─ failure, beacons            who is down
-//!                             ├─ osds, pgs, pools   what else is proposed, and what is refused
-//!                             ├─ stats, health               soft state, and what it means for people
-//!                             └─ command/                    what each command does: docs/formats/commands.md
+//!    └─ open (start)          ├─ failure, beacons            failure detection
+//!                             ├─ osds, pgs, pools   other proposals, and refusals
+//!                             ├─ stats, health               soft state, and its findings for operators
+//!                             └─ command/                    execution of each command: docs/formats/commands.md
 //! ```
 //! Where to start reading: [`Mon`], then `live.rs` (one step from fact to decisions), then
 //! `leader.rs`.

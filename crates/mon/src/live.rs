@@ -2,7 +2,7 @@
 //! follows.
 //!
 //! ```text
-//!  fact ──▶ consensus / router / subscribers / leader
+//!  input ─▶ consensus / router / subscribers / leader
 //!                └──────────────▶ settle: ┌▶ consensus decisions ─▶ apply ─▶ publish, answer ┐
 //!                                         │  leader changed? ─▶ re-route                     │
 //!                                         │  reads confirmed? ─▶ answer                      │

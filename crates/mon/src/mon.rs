@@ -3,7 +3,7 @@
 //! ```text
 //!            open()                    store answered                      store failed, other history,
 //!  ─────────▶ Booting ──────────────────▶ Live ───────────────────────────▶ Halted    removed from the cluster
-//!             reads its store             takes part                         says why once; does nothing more
+//!             reads its store             is a member                        reports why, once; then does nothing
 //! ```
 
 use nacre_role::{Input, Output, Role};

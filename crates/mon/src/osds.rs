@@ -3,16 +3,16 @@
 //!
 //! ```text
 //!  Boot ─▶ other store, removed, missing features ──▶ refused, with a line in the cluster log
-//!       ─▶ knows less than the map, or is up already ▶ ignored: a late frame; the map tells it the rest
-//!       ─▶ another process is up at another address ─▶ waits; refused if that one is heard of meanwhile: a copy of its directory
-//!       ─▶ unknown id ─▶ OsdNew + its place in the hierarchy + OsdUp, in one delta
-//!       ─▶ known id ───▶ OsdUp (and in again, if the monitors had taken it out)
+//!       ─▶ knows less than the map, or is up already ▶ ignored: a late frame; the map has the rest
+//!       ─▶ another process is up at another address ─▶ waits; refused if that one sends a message meanwhile: a copied directory
+//!       ─▶ unknown id ─▶ OsdNew + its location in the hierarchy + OsdUp, in one delta
+//!       ─▶ known id ───▶ OsdUp (and in again, if the monitors had marked it out)
 //!
-//!  The instance is the monitors' to give: larger than any in the map, in a fence, or in the asking store, and given to one process.
+//!  The monitors assign the instance: larger than any in the map, in a fence, or in the requesting store, and for one process only.
 //!
-//!  down for `mon.down_out_interval_s` ─▶ out, unless NO_OUT, or so many are down or were taken out
-//!                                        that it looks like one cause, or the others have no room for its data:
-//!                                        then health says so, and nothing moves
+//!  down for `mon.down_out_interval_s` ─▶ out, unless NO_OUT, or so many are down or were marked out
+//!                                        that one cause is likely, or the others have no space for its data:
+//!                                        then health reports it, and no data move
 //! ```
 
 use nacre_types::{Entity, Instance, OsdId, Time};

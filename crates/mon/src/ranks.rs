@@ -2,8 +2,8 @@
 //! `FS_NO_STANDBY`.
 //!
 //! ```text
-//!  registry: settings say which ranks there are; holders' and standbys' keys go with their leases
-//!     └─ each second: what is missing, and since when on this monitor's clock ─▶ after GRACE: said
+//!  registry: settings name the ranks; holders' and standbys' keys are deleted with their leases
+//!     └─ each second: missing servers, and since when on this monitor's clock ─▶ after GRACE: reported
 //! ```
 //! A takeover, and the start of a cluster, leave ranks without a server for a moment; that needs no
 //! warning. The registry is read on each query, so that a check ends with its cause.

@@ -1,11 +1,11 @@
 //! Requests that only the leader can answer, on the monitor that has the connection.
 //!
 //! ```text
-//!  client ──Command──▶ this monitor ──Forward──▶ leader            (or straight in, if this one leads)
+//!  client ──Command──▶ this monitor ──Forward──▶ leader            (or directly, if this one leads)
 //!         ◀─────────── open[token] ◀─ForwardReply─
 //!
-//!  no leader ─▶ held until there is one; commands fail after `mon.command_wait_ms`, the rest is repeated by its sender anyway
-//!  another leader, or no answer for a second ─▶ asked again under the same token: leaders remember what they carried out
+//!  no leader ─▶ held until there is one; commands fail after `mon.command_wait_ms`, the senders resend all others
+//!  another leader, or no answer for a second ─▶ resent under the same token: leaders remember executed commands
 //! ```
 //! Tokens are unique over all instances of this monitor. The replicated state remembers a command's
 //! result by its token, so that a resent command is never executed twice

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  Subscribe{have, digest} ─▶ same history? ─no─▶ Refused
-//!                                 │ yes (or not known any more)
+//!                                 │ yes (or no longer known)
 //!                                 ├─ close behind ─▶ MapDeltas ─┐
 //!                                 └─ far behind ───▶ MapFull ───┴─▶ then every new epoch
 //! ```

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  Mon ──Send──▶ net (delay, loss, repetition, cuts) ──▶ Mon | inbox of the test's own entities
-//!   └──Submit──▶ RamStore (commits after `disk`; a crash forgets what was not committed)
+//!   └──Submit──▶ RamStore (commits after `disk`; a crash loses what was not committed)
 //! ```
 //! After every event each monitor's `check()` runs, and the world compares: never two digests for
 //! one epoch, never two states after one entry of the log. A monitor's snapshot is its whole state,

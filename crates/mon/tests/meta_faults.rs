@@ -5,7 +5,7 @@
 //! ```text
 //!  4 clients: set, get, compare-and-set over any monitor ─▶ history ─▶ nacre-history
 //!  3 watchers that change monitors ─▶ their events == the leader's history
-//!  a validator and a trigger in Lua ─▶ no value that it forbids was ever there; every revision has its note, once
+//!  a validator and a trigger in Lua ─▶ no forbidden value ever exists; every revision is recorded once
 //! ```
 
 use crate::harness::{World, ms};

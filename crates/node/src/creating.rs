@@ -1,9 +1,9 @@
 //! Creating a cluster's directory: complete at the end, or nothing.
 //!
 //! ```text
-//!   DIR/creating ─▶ stores ─▶ run/first-pool ─▶ cluster.toml ─▶ creating goes
+//!   DIR/creating ─▶ stores ─▶ run/first-pool ─▶ cluster.toml ─▶ creating is removed
 //!        │            killed here: the next attempt begins again          │ killed here: complete
-//!        └─ locked while its process lives: two do not make one cluster; the second waits for the first
+//!        └─ locked while its process runs: two never make one cluster; the second waits for the first
 //! ```
 //! The mark is removed while it is locked. A process that waited for the lock then holds a file
 //! without a path, and must start over with the file at the path: its lock excludes no other

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  read   page cache has it ──preadv2(NOWAIT), here──▶ done        it has not ──▶ worker
-//!  write  small ──pwritev into the page cache, here──▶ done        large ───────▶ worker; past the page cache if memory allows
-//!  flush  a lone writer's, little to write ──▶ here        else ──▶ worker: fdatasync
+//!  write  small ──pwritev into the page cache, here──▶ done        large ───────▶ worker; direct I/O if the memory is aligned
+//!  flush  single writer, little to write ──▶ here        else ──▶ worker: fdatasync
 //! ```
 //! A small write costs less than handing it to a worker, and saves one wake-up per group commit. It
 //! can block in the kernel only when dirty pages exceed the kernel's limits, which the flush after

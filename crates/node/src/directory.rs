@@ -2,11 +2,11 @@
 //! multi-process clusters.
 //!
 //! ```text
-//!  DIR/cluster.toml          who and where (config.rs)
+//!  DIR/cluster.toml          daemons and addresses (config.rs)
 //!  DIR/mon.0/store           a monitor's store       } or any path, also a block device, as cluster.toml says
 //!  DIR/osd.2/store           an OSD's store          }
-//!  DIR/osd.2/store.reserve   space that is really there, for deletions on a full disk (reserve.rs)
-//!  DIR/creating              it is being made (creating.rs)
+//!  DIR/osd.2/store.reserve   allocated space for deletions on a full disk (reserve.rs)
+//!  DIR/creating              exists during creation (creating.rs)
 //!  DIR/run/…                 locks, process ids, logs (locks.rs)
 //! ```
 //! `locks.rs` has the locks and pid files.

@@ -1,7 +1,7 @@
 //! File systems for callers on other threads.
 //!
 //! ```text
-//!  threads ──Ask──▶ kept? answered at once, on their thread
+//!  threads ──Ask──▶ cached? answered at once, on their thread
 //!                     └▶ Inbox ──(one wake-up for many)──▶ Caller(Fs) ──▶ server, objects
 //!         ◀────────────── answer, on the client's thread ──┘
 //! ```

@@ -1,8 +1,8 @@
 //! Threads for long jobs, scheduled fairly among clients.
 //!
 //! ```text
-//!  begin ─▶ short: who has used least time goes first ─▶ a slice each ──done──▶ take
-//!                                                              └─over─▶ long: the same, with all the time there is ──▶ take
+//!  begin ─▶ short: client with the least usage first ──▶ a slice each ──done──▶ take
+//!                                                              └─over─▶ long: the same, with the full time limit ──▶ take
 //! ```
 //! One thread for each of the two lanes: short jobs never wait behind long ones, and many jobs of
 //! one client do not delay a job of another. The number of jobs that a client may queue is bounded;

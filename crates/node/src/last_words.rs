@@ -2,7 +2,7 @@
 //! connection.
 //!
 //! ```text
-//!   watchdog ── Hello (as the OSD) · Beacon (what hangs) · FailureReport (mark me down) ──▶ a monitor
+//!   watchdog ── Hello (as the OSD) · Beacon (hanging call) · FailureReport (mark me down) ──▶ a monitor
 //! ```
 //! To the monitor it is a new session of the OSD, which ends the one before; if the OSD continues,
 //! it begins another. All steps are bounded by short timeouts.

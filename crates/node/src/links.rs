@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  simultaneous dialing:   A ──c1──▶ B          the connection dialed by the smaller entity stays:
-//!                          A ◀──c2── B          B takes c1 and gives up c2; A refuses c2
+//!                          A ◀──c2── B          B accepts c1 and abandons c2; A refuses c2
 //! ```
 //! B wrote its Hello on c2 before it answered on c1, so A, which handles unauthenticated peers
 //! first, sees c2 while c1 is still in its handshake. When A's c1 is open already, a new connection

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  sleep ─▶ accept · recv ─▶ frames ─┐             ┌─▶ frames queued ─▶ one sendmsg per connection
-//!  (epoll)  workers' results ────────┼▶ now ─▶ role ┼─▶ submit, read ─▶ then kick the store once
+//!  (epoll)  workers' results ────────┼▶ now ─▶ role ┼─▶ submit, read ─▶ then one commit request
 //!           callers' calls ──────────┘     ▲       └─▶ to a daemon of this process: by value, same turn ─┐
 //!                                          └──────────────────────────────────────────────────────────────┘
 //! ```

@@ -6,8 +6,8 @@
 //! neither delete nor open. So each keeps a reserve for its index, its log and deletions:
 //!
 //! ```text
-//!   write ─▶ no space ─▶ give up a piece ─▶ write again ─▶ the OSD counts as full: deletes only
-//!                              ▲                                │ space was freed: by deletes, or by whoever filled the disk
+//!   write ─▶ no space ─▶ give up a part ──▶ write again ─▶ the OSD counts as full: deletes only
+//!                              ▲                                │ space was freed: by deletes, or by other users of the disk
 //!                              └──── allocated again ◀──────────┘
 //! ```
 //! It is given up in parts, since other processes can take that space, too. The reserve is

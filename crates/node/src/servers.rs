@@ -1,8 +1,8 @@
 //! Servers of file systems in their host: there is always a standby.
 //!
 //! ```text
-//!  standby ── takes a rank ──▶ holder          and the next standby is made
-//!     ▲── halted (fenced, lease ended) ◀──┘    removed; a new one with a new identity waits in its place
+//!  standby ── takes a rank ──▶ holder          and the next standby is created
+//!     ▲── halted (fenced, lease ended) ◀──┘    removed; a new one with a new identity becomes the standby
 //! ```
 //! Each is a separate client of the cluster, so that it can be fenced without the others; with an
 //! external engine as well as with ours.

@@ -1,8 +1,8 @@
 //! Usable space of a store: its own free space, limited by that of the host's file system.
 //!
 //! ```text
-//!   store          ├── log ──┤├── used ──┤├── allocated before, free now ──┤├── never written: only promised ──┤
-//!   may be used                             all of it                     +  a share of the file system's free space
+//!   store          ├── log ──┤├── used ──┤├── allocated before, free now ──┤├── never written, not allocated ──┤
+//!   usable                                  all of it                     +  a share of the file system's free space
 //! ```
 //! The file system's free space is counted once: each OSD's store on it may claim an equal share.
 //! Measured at every housekeeping, and after large allocations.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  embedded ──TERM──▶ gone          keeper ──TERM──▶ it stops all daemons ──▶ gone
-//!                                   daemons without one: OSDs, then monitors, so that an OSD can still say that it goes
-//!            not gone in time ──KILL──▶ gone: what was answered is on disk, so nothing is lost but politeness
+//!                                   daemons without one: OSDs, then monitors, so that an OSD can still report its end
+//!            not gone in time ──KILL──▶ gone: acknowledged data are on disk, so nothing is lost
 //! ```
 
 use crate::error::StartError;

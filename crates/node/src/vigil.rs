@@ -6,9 +6,9 @@
 //! is no leader.
 //!
 //! ```text
-//!  every half second:   heard ─▶ nothing to do       silent once ─▶ wait       silent twice or more ─▶ ask
+//!  every half second:   heard ─▶ nothing to do       silent once ─▶ wait       silent twice or more ─▶ ping
 //!                       silent seven times (twenty: the only monitor) ─▶ give up
-//!                       told three times that none leads ─▶ give up, if there are others
+//!                       three answers without a leader ─▶ give up, if there are others
 //! ```
 //! Counted in *looks*, not by the clock: a daemon that was itself stopped has looked once, and
 //! attributes only that much silence to the monitor.

@@ -2,13 +2,13 @@
 //! the reactor itself may hang in a call.
 //!
 //! ```text
-//!   Calls of each store ──every 200 ms──▶ Watch: the oldest, and how long it was seen
+//!   Calls of each store ──every 200 ms──▶ Watch: the oldest, and how long it has lasted
 //!                                           │ a quarter of a second ──▶ News ──▶ the reactor tells its role (`osd/src/device.rs`: slow, stalled)
-//!                                           │ the reactor hangs in it ──▶ last words to a monitor, on a connection of their own
+//!                                           │ the reactor hangs in it ──▶ last words to a monitor, on a separate connection
 //!                                           └ device_hung ──▶ the process ends (or, in an embedded cluster, the daemon halts)
 //!   told to end, and its disk slow: a turn of the reactor may take a minute ──▶ the process ends
 //!
-//!   the watchdog's looks ──every 500 ms──▶ the reactor: does it look at all? ──no──▶ its daemons halt
+//!   the watchdog's looks ──every 500 ms──▶ the reactor: any progress? ──no──▶ its daemons halt
 //! ```
 //! Ages are counted in completed looks: a process that was stopped, or starved, does not attribute
 //! its own absence to its disk. A job also computes between its calls, which does not concern the

@@ -7,8 +7,8 @@
 //! and XFS ensure that by a lock of the file; a block device has none.)
 //!
 //! ```text
-//!  through ──┬─ nobody past the cache in its windows ──▶ writes      past ──┬─ nobody through the cache in its windows ──▶ writes
-//!            └─ waits (a worker), or is handed to one (the reactor)         └─ waits
+//!  through ──┬─ no direct write in its windows ──────▶ writes      direct ┬─ no cached write in its windows ──▶ writes
+//!            └─ waits (a worker), or goes to one (the reactor)            └─ waits
 //! ```
 //! Invariant: of two entries of different kinds in `writing`, no window belongs to both.
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  mkdir ─▶ create each ─▶ list, page by page ─▶ look each up ─▶ remove each ─▶ rmdir
-//!              └ depth calls under way, of so many clients
+//!              └ `depth` calls in flight, over all clients
 //! ```
 //! The cost of the namespace without the kernel: µs of CPU per call of clients and of daemons.
 //! Look-ups use separate clients, which have nothing cached.

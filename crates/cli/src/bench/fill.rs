@@ -2,9 +2,9 @@
 //! them.
 //!
 //! ```text
-//!  write:  objects 0, 1, 2, … ─▶ refused so often, or --objects of them ─▶ the longest refusal, the longest write
+//!  write:  objects 0, 1, 2, … ─▶ --refusals reached, or --objects written ─▶ the longest refusal, the longest write
 //!  thin:   all but each --keep-every'th are removed, which frees space in many small pieces
-//!  verify: those that may be there are read ─▶ how many are there; each is what was written
+//!  verify: possible objects are read ─▶ how many exist; each has its written content
 //! ```
 //! A set (`--set`) connects the runs: its objects' names and contents are derived from it.
 

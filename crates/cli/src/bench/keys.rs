@@ -2,10 +2,10 @@
 //! is consistent (MAL-10, -11, -16).
 //!
 //! ```text
-//!  client ─ one request at a time ─▶ get, put, compare-and-set, two keys at once, a pair that is always written together
+//!  client ─ one request at a time ─▶ get, put, compare-and-set, two keys at once, a pair always written together
 //!     └─▶ its records: the history, for `nacre history check` (`docs/formats/history.md`)
-//!     └─▶ a revision older than one that anybody was told before it asked: stale, an error
-//!  watcher ─▶ every change of the keys: those that clients were told of are in it, once and in order; all watchers were told the same
+//!     └─▶ a revision older than one reported to any client before the request: stale, an error
+//!  watcher ─▶ every change of the keys: includes all that clients were told of, once and in order; the same for all watchers
 //! ```
 //! Each client and each watcher has its own connection. A request unanswered in time is `unknown`,
 //! and its client continues under a new number. A watcher that was away for too many changes is

@@ -3,7 +3,7 @@
 //! not accumulate.
 //!
 //! ```text
-//!  thread 0:  connect ─▶ put ─▶ gone ─▶ connect ─▶ put ─▶ gone ─▶ …     each a client of its own
+//!  thread 0:  connect ─▶ put ─▶ gone ─▶ connect ─▶ put ─▶ gone ─▶ …     each a separate client
 //!  thread 1:  connect ─▶ put ─▶ gone ─▶ …
 //! ```
 

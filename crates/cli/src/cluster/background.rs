@@ -3,7 +3,7 @@
 //! ```text
 //!  nacre up --detach ──starts──▶ nacre up --in-background   output: DIR/run/up.log
 //!         ▲                                │
-//!         └── "ready 0.21" or the end ─────┘                over a socket that is its standard input
+//!         └── "ready 0.21" or the end ─────┘                over a socket, its standard input
 //! ```
 
 use super::host::open_log;

@@ -2,9 +2,9 @@
 //! change together.
 //!
 //! ```text
-//!  osd add:  checks here ─▶ monitors reserve number and place ─▶ store, entry      fails? the reservation is taken back
-//!  mon add:  checks here ─▶ monitors let it in               ─▶ store, entry      fails? it is removed again
-//!  rm:       monitors agree (and a monitor has left) ─▶ entry goes; the store's file stays for its owner to remove
+//!  osd add:  checks here ─▶ monitors reserve number and place ─▶ store, entry      failure: the reservation is cancelled
+//!  mon add:  checks here ─▶ monitors add it                   ─▶ store, entry      failure: it is removed again
+//!  rm:       monitors agree (and a monitor has left) ─▶ entry is removed; the store's file stays for the operator to remove
 //! ```
 
 use super::{Place, Session};

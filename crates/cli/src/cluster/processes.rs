@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  keeper ──starts──▶ nacre mon run, nacre osd run, nacre mds run     output: DIR/run/osd.2.log
-//!     │◀── one ends: said, the others go on; `nacre osd run` by hand brings it back
-//!     └─── Ctrl-C, `nacre down`: TERM to all daemons of the folder, monitors last
+//!     │◀── one ends: reported, the others continue; `nacre osd run` starts it again
+//!     └─── Ctrl-C, `nacre down`: TERM to all daemons of the directory, monitors last
 //! ```
 //! The daemons have their own process groups, so that Ctrl-C only reaches the keeper and they are
 //! stopped in order. They do not depend on it: when it is killed they continue, and `nacre down`

@@ -2,11 +2,11 @@
 //! foreground or background.
 //!
 //! ```text
-//!             folder empty? make it
+//!          directory empty? make it
 //!                     │
 //!   up                ├─▶ daemons here ──────────────┐
 //!   up --processes    ├─▶ a process each (processes) ┼─▶ ready: introduce ─▶ Ctrl-C ─▶ stop in order
-//!   up --detach       └─▶ one of the two, in a process of its own (background); returns when that is ready
+//!   up --detach       └─▶ one of the two, in a separate process (background); returns when that is ready
 //! ```
 //! The same directory may be started in either way each time. `--mount` mounts a file system once
 //! the cluster is ready, also on a running cluster (`crate::mount::with_up`); it is unmounted

@@ -2,7 +2,7 @@
 //! recommended actions.
 //!
 //! ```text
-//!  machine  open files, I/O engine, clock          folder   stores: there? ours? space, file system, flushes
+//!  machine  open files, I/O engine, clock          stores   present? ours? space, file system, flushes
 //!                                                  run      locks, left-over pid files, ports
 //!                                                  cluster  if it runs: health, the monitors' clock
 //! ```

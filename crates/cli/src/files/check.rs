@@ -3,8 +3,8 @@
 //! ```text
 //!  the cluster is stopped ─▶ its daemons run in this process, without servers of file systems ─┐
 //!  it runs, no server has the rank ────────────────────────────────────────────────────────────┴▶ Claim ─▶ offline
-//!  a server has the rank ─▶ it writes everything (Flush) ─▶ looked at ─▶ Flush ─▶ what is found both times: online
-//!                            └ something is found, and is to be repaired ─▶ Wanted: it gives the rank back ─▶ Claim ─▶ offline
+//!  a server has the rank ─▶ it writes everything (Flush) ─▶ check ─▶ Flush ─▶ errors found both times: online
+//!                            └ errors found, to be repaired ─▶ Wanted: it releases the rank ─▶ Claim ─▶ offline
 //! ```
 //! Invariant: objects are only written under a claim, and with `--repair`.
 

@@ -1,8 +1,8 @@
 //! `nacre fs rm`: removes a file system with its contents.
 //!
 //! ```text
-//!  nothing has it in use? ─▶ its settings go: no server takes a rank any more
-//!  ─▶ those that had one are fenced ─▶ the rest of its keys ─▶ its pools, or its objects in others' pools
+//!  not in use? ─▶ its settings are deleted: no server takes a rank any more
+//!  ─▶ former holders are fenced ─▶ the rest of its keys ─▶ its pools, or its objects in others' pools
 //! ```
 //! If it is interrupted, objects without a file system remain: their namespace is never given to
 //! another one.

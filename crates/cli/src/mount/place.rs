@@ -1,11 +1,11 @@
 //! The directory of `nacre up --mount`: what is at the path, and whether it is suitable.
 //!
 //! ```text
-//!  nothing                        ─▶ made
-//!  an empty directory             ─▶ as it is
-//!  a dead mount of ours           ─▶ taken off, looked at again
+//!  nothing                        ─▶ created
+//!  an empty directory             ─▶ used as it is
+//!  a dead mount of ours           ─▶ unmounted, checked again
 //!  this cluster's own live mount  ─▶ already done
-//!  all else                       ─▶ refused with a sentence
+//!  anything else                  ─▶ refused with an error
 //! ```
 //! The table of mounts is read before the path is: a mount whose cluster is stopped does not
 //! answer, and a query would block.

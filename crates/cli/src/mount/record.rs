@@ -2,8 +2,8 @@
 //! mount.
 //!
 //! ```text
-//!  mounted ─▶ PID.mount, locked ──unmounted, all is safe──▶ removed
-//!                  │   └─────────unmounted, not all is safe─▶ `unsafe: why` is added, unlocked
+//!  mounted ─▶ PID.mount, locked ──unmounted, all durable──▶ removed
+//!                  │   └─────────unmounted, not all durable─▶ `unsafe: why` is added, unlocked
 //!                  └──────killed──▶ unlocked
 //! ```
 //! The lock is the kernel's and ends with the process. The file is one line, with words of the

@@ -1,10 +1,10 @@
 //! Unmounting the mounts of `nacre up --mount`: `nacre down`, and the end of `nacre up`.
 //!
 //! ```text
-//!  down          ──umount──▶ its process makes all safe, and ends
-//!                  └─ busy: who uses it is said, and nothing is stopped
+//!  down          ──umount──▶ its process makes everything durable, and ends
+//!                  └─ busy: its users are reported, and nothing is stopped
 //!  down --force  ─┐
-//!  up ends       ─┴─TERM──▶ its process detaches it, serves open files for 5 s, makes all safe,
+//!  up ends       ─┴─TERM──▶ its process detaches it, serves open files for 5 s, makes all durable,
 //!                           and ends
 //! ```
 //! With force a process that does not end in 45 s is killed. A mount whose process was killed is

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  prepare ─▶ cluster is up ─▶ which file system? ─▶ nacre mount, in the background
-//!  (before anything is started)   none: `home` is made · one: that · several: --fs says it
+//!  (before anything is started)   none: `home` is created · one: that · several: the one of --fs
 //! ```
 //! The mount is a separate process: when the cluster's is killed the mount waits for the next `up`,
 //! and writes its unwritten data then.

@@ -1,7 +1,7 @@
 //! `nacre object cp`: a copy of an object within its pool, made by the OSDs.
 //!
 //! ```text
-//!  SOURCE ──CopyFrom──▶ a temporary object ── in pieces? pieces copied, the description says which ──▶ CopyFrom ──▶ NEW
+//!  SOURCE ──CopyFrom──▶ a temporary object ── striped? pieces copied, the manifest names them ──▶ CopyFrom ──▶ NEW
 //! ```
 //! The temporary object holds the source's data, attributes and map as of one time; its name is
 //! that of a possible piece of NEW, so no other object has it. The old content of NEW is replaced

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  DIR/a/b.txt   ─▶ object `a/b.txt`   data; nacre.kind = file, nacre.mode = 0644, nacre.mtime = seconds.nanoseconds
-//!  DIR/a/link    ─▶ object `a/link`    where it points; nacre.kind = symlink
-//!  DIR/a/empty/  ─▶ object `a/empty/`  no data; nacre.kind = dir, nacre.mode: only for folders that are empty or not 0755
+//!  DIR/a/link    ─▶ object `a/link`    its target; nacre.kind = symlink
+//!  DIR/a/empty/  ─▶ object `a/empty/`  no data; nacre.kind = dir, nacre.mode: only for directories that are empty or not 0755
 //! ```
 //! Names are bytes, as the file system has them.
 //!

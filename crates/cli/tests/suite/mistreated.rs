@@ -3,9 +3,9 @@
 //! and is 3 for a hang alone. It never continues without one of its threads.
 //!
 //! ```text
-//!   reactor   small writes, a lone writer's flush, how much room there is      worker    other writes and
+//!   reactor   small writes, a single writer's flush, queries of free space     worker    other writes and
 //! flushes, discards, jobs and their reads
-//!   main      all that opening a store takes                                   watchdog  its looks
+//!   main      all calls of opening a store                                     watchdog  its looks
 //! ```
 
 use super::operator::Site;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  mon add ─▶ map: expected ─▶ learner ─▶ caught up? voter
-//!  mon rm  ─▶ map: leaving  ─▶ no member of consensus ─▶ no longer in the map: now, and not before, its process may end
+//!  mon rm  ─▶ map: leaving  ─▶ no member of consensus ─▶ no longer in the map: only now its process may end
 //! ```
 //! Removing a voter takes a majority of the voters, and of two its own vote. Found by simulation
 //! (seed 1291): the map dropped a monitor at once, its operator was told to stop it and did, and

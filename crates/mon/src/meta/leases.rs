@@ -2,7 +2,7 @@
 //! ([`crate::state::meta`]).
 //!
 //! ```text
-//!  granted, or this monitor became leader ─▶ full time ─▶ ran out ─▶ Revoke proposed ─▶ gone
+//!  granted, or this monitor became leader ─▶ full time ─▶ expired ─▶ Revoke proposed ─▶ ended
 //!                                               ▲ keep-alive, once it is proven that this monitor still leads
 //! ```
 //! Never early: a new leader gives every lease its full time again, and time in which this process

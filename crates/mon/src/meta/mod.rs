@@ -5,8 +5,8 @@
 //!  MetaRequest ─▶ router ─▶ leader ─┬─ reads, keep-alives ─▶ read-index ─▶ answer
 //!                                   └─ the rest ─▶ limiter ─▶ queue ─▶ admit ─▶ entry of a proposal ─▶ applied ─▶ answer
 //!                                                               ▲        │ settings, rights, validators            │
-//!                                                               └────────┴──────── what it judged by moved ◀───────┘
-//!  leases that run out, triggers that are due ─▶ entries of the leader's own
+//!                                                               └────────┴──────── a guard no longer holds ◀───────┘
+//!  expired leases, due triggers ─▶ the leader's own entries
 //!  applied anywhere ─▶ watchers of that monitor
 //! ```
 //! The replicated half is [`crate::state::meta`].

@@ -2,7 +2,7 @@
 //! Metadata": "service-specific logic").
 //!
 //! ```text
-//!  validate(key, old, new, who, revision) ─▶ nothing, true: as it is │ a string: this instead │ error(why), false, why: rejected
+//!  validate(key, old, new, who, revision) ─▶ nothing, true: unchanged │ a string: written instead │ error(why), false, why: rejected
 //!  trigger(name, revision, events)        ─▶ nothing │ { {put = {key, value}}, {delete = key}, "a line for the log", … }
 //! ```
 //! A script is run from top to bottom in a separate environment for each call: it keeps no state

@@ -2,9 +2,9 @@
 //! remaining OSDs.
 //!
 //! ```text
-//!  write:  clients × own objects ─▶ FILE (what each may be) · FILE.waiting (who waits for an answer now, for how long)
-//!  verify: FILE ─▶ every object read and listed, in all groups or in those of one OSD
-//!  probe:  an object in every group ─▶ written, called, read, deleted, each within a bound
+//!  write:  clients × own objects ─▶ FILE (possible contents of each) · FILE.waiting (clients waiting for an answer, and how long)
+//!  verify: FILE ─▶ every object read and listed, in all PGs or in those of one OSD
+//!  probe:  an object in every PG ─▶ written, called, read, deleted, each within a bound
 //! ```
 //! An object belongs to one client, which has one operation in flight, so its expected content is
 //! known. If the result of an operation is unknown the object may have either content, and is not

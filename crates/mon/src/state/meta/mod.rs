@@ -1,7 +1,7 @@
 //! Service metadata: the replicated part (Malacology §4.1; MAL-10, -11, -13).
 //!
 //! ```text
-//!  MetaEntry ─▶ carried out before? ─▶ guards hold? ─▶ compares ─▶ draft of one branch ─▶ limits? ─▶ revision + 1
+//!  MetaEntry ─▶ executed before? ────▶ guards hold? ─▶ compares ─▶ draft of one branch ─▶ limits? ─▶ revision + 1
 //!                   │ yes: its answer       │ no: Moved     (nothing of it on any error)          ├▶ pairs, leases' keys
 //!                   ▼                       ▼ leader judges again                                  ├▶ history ─▶ watches
 //!                                                                                                  └▶ pending ─▶ triggers

@@ -3,7 +3,7 @@
 //! ```text
 //!   forgotten       low                       low + window
 //!  ──────────────────┼─────────────────────────────┼──────────▶ sequence
-//!    refused          remembered or carried out      refused
+//!    refused          remembered or executed         refused
 //! ```
 //! A client that sends nothing for long may be forgotten when there are many, or when their answers
 //! are large. Its resends are then refused as *superseded*: they may have been executed. A new
