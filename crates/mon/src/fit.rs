@@ -123,7 +123,7 @@ impl Lost {
         lost
     }
 
-    /// Bytes of an OSD, as last reported.
+    /// Bytes of an OSD, as last reported, or else estimated.
     fn held(&self, stats: &Stats, osd: OsdId) -> u64 {
         stats.osd(osd).map_or(self.share, |stat| stat.used)
     }

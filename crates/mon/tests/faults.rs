@@ -1219,7 +1219,7 @@ fn a_new_leader_clears_no_flag_before_all_osds_have_spoken() {
         world.run(ms(1_500));
         world.resume(first);
         world.run(ms(500));
-        // The first leader, or the restarted monitor, leads.
+        // The first leader and the restarted monitor remain: one of them leads.
         (0..3)
             .map(MonId)
             .filter(|id| *id != first)

@@ -254,7 +254,7 @@ impl Creating {
         }
         let mark = dir.join(MARK);
         if let Some(found) = first_in(dir)? {
-            // Check for both in this order: a creation makes its mark first, and removes it last.
+            // Check for the mark after the listing: a creation makes it first, and removes it last.
             if !mark.is_file() && !is_complete(dir)? {
                 if is_passing(dir, &found) {
                     return Ok(Attempt::Again);
@@ -508,7 +508,7 @@ mod tests {
         }
     }
 
-    /// The files next to a stale mark are removed with the mark.
+    /// All of the above begins with a stale mark: a starting cluster removes it.
     #[test]
     fn a_mark_that_was_left_goes_when_the_cluster_starts() {
         let dir = dir("stale");

@@ -162,7 +162,7 @@ fn real(osds: u32, updates: u64) -> Result<Propagation> {
         },
     )?;
     let mut daemons = Pipelined::embedded(&folder.0, &RunOptions::default())?;
-    // Number of updates active everywhere: then the next one may follow.
+    // The newest activation that is active everywhere: then the next update may follow.
     let live = AtomicU64::new(0);
     let mut out = Propagation::default();
     std::thread::scope(|scope| -> Result<()> {
