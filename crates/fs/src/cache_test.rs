@@ -3,6 +3,7 @@
 use super::block::SEGMENT_COST;
 use super::writeback::Run;
 use super::*;
+use nacre_types::SplitMix64;
 use std::ops::Range;
 
 const INO: Ino = Ino(7);
@@ -322,14 +323,10 @@ mod model {
     const SIZE: usize = 60;
     const FILES: usize = 3;
 
-    /// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-    struct Random(u64);
+    struct Random(SplitMix64);
     impl Random {
         fn below(&mut self, end: usize) -> usize {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let a = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let b = (a ^ (a >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            ((b ^ (b >> 31)) % end as u64) as usize
+            self.0.below(end as u64) as usize
         }
         fn range(&mut self) -> Range<usize> {
             let (a, b) = (self.below(SIZE + 1), self.below(SIZE + 1));
@@ -403,7 +400,7 @@ mod model {
             };
             let files = [file.clone(), file.clone(), file];
             Self {
-                random: Random(seed),
+                random: Random(SplitMix64(seed)),
                 cache: Cache::new(bytes_max),
                 files,
                 value: 0,

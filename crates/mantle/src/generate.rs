@@ -2,6 +2,7 @@
 
 use crate::metrics::Rank;
 use crate::trace::{CacheTick, RankTick, Recorded, Trace, TraceUnit};
+use nacre_types::SplitMix64;
 
 /// How the load develops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ const TICKS: usize = 60;
 /// Makes a trace.
 #[must_use]
 pub fn generate(shape: Shape, ranks: u32, seed: u64) -> Trace {
-    let mut random = Random(seed);
+    let mut random = SplitMix64(seed);
     if shape == Shape::Keyspace {
         return keyspace(&mut random);
     }
@@ -56,7 +57,7 @@ pub fn generate(shape: Shape, ranks: u32, seed: u64) -> Trace {
             .map(|(name, load)| unit(name, load))
             .collect(),
         Shape::HotSpot => (0..16)
-            .map(|at| unit(format!("dir{at:02}"), 4.0 + 8.0 * random.next()))
+            .map(|at| unit(format!("dir{at:02}"), 4.0 + 8.0 * random.unit()))
             .collect(),
         Shape::Drift => (0..16)
             .map(|at| unit(format!("dir{at:02}"), drifted(at, 0)))
@@ -79,7 +80,7 @@ pub fn generate(shape: Shape, ranks: u32, seed: u64) -> Trace {
                 // Measured loads never repeat exactly.
                 changed.loads.insert(
                     unit.name.clone(),
-                    rounded(base * (0.98 + 0.04 * random.next())),
+                    rounded(base * (0.98 + 0.04 * random.unit())),
                 );
             }
             changed
@@ -102,7 +103,7 @@ fn drifted(unit: usize, tick: usize) -> f64 {
     1.0 + 30.0 * (-away * away / 8.0).exp()
 }
 
-fn keyspace(random: &mut Random) -> Trace {
+fn keyspace(random: &mut SplitMix64) -> Trace {
     let ticks = (0..1500)
         .map(|at| {
             let time = f64::from(at) * 10.0;
@@ -114,7 +115,7 @@ fn keyspace(random: &mut Random) -> Trace {
                 5.41
             };
             CacheTick {
-                gets: rounded(rate * (0.95 + 0.1 * random.next())),
+                gets: rounded(rate * (0.95 + 0.1 * random.unit())),
                 puts: rounded(new_keys / 10.0),
                 new_keys,
                 value_bytes: 3600.0,
@@ -129,16 +130,4 @@ fn keyspace(random: &mut Random) -> Trace {
 
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
-}
-
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-struct Random(u64);
-impl Random {
-    /// In [0, 1).
-    fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let a = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let b = (a ^ (a >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((b ^ (b >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
 }

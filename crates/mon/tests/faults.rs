@@ -183,7 +183,7 @@ fn what_was_answered_survives_every_crash() {
     for seed in 0..12 {
         let mut world = World::found(3, 300 + seed);
         let mut promised: BTreeMap<String, Value> = BTreeMap::new();
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         for round in 0..12 {
             let leader = world.elect();
             let others: Vec<MonId> = (0..3).map(MonId).filter(|id| *id != leader).collect();
@@ -245,7 +245,7 @@ fn what_was_answered_survives_every_crash() {
 fn reads_are_linearizable_under_all_faults_at_once() {
     for seed in 0..25 {
         let mut world = World::found(3, 500 + seed);
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         world.elect();
         world
             .command(

@@ -15,7 +15,7 @@ use nacre_mon::{Founding, Mon, MonConfig};
 use nacre_role::{Output, Role as _};
 use nacre_store::ram::Commits;
 use nacre_store::{Event, ObjectStore, RamStore, Token};
-use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, OsdId, Time};
+use nacre_types::{ClientId, ClusterId, Entity, Epoch, Instance, MonId, OsdId, SplitMix64, Time};
 use nacre_wire::codec::Wire;
 use nacre_wire::map::{Address, ClusterMap, Digest, MapDelta};
 use nacre_wire::msg::Message;
@@ -31,18 +31,14 @@ pub fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// SplitMix64: the world's random numbers.
-pub struct Dice(pub u64);
+/// The world's random numbers.
+pub struct Dice(SplitMix64);
 impl Dice {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
+    pub fn new(seed: u64) -> Self {
+        Self(SplitMix64(seed))
     }
     pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n.max(1)
+        self.0.below(n.max(1))
     }
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
@@ -146,7 +142,7 @@ impl World {
     pub fn found_with(n: u32, seed: u64, programs: fn() -> Box<dyn Programs>) -> Self {
         let mut world = Self {
             now: Time(1_000_000_000),
-            dice: Dice(seed),
+            dice: Dice::new(seed),
             nodes: BTreeMap::new(),
             queue: BTreeMap::new(),
             sequence: 0,

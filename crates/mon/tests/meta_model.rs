@@ -138,7 +138,7 @@ fn contents(meta: &Meta) -> Model {
 #[test]
 fn random_transactions_do_what_a_naive_store_does() {
     for seed in 1..=12 {
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let mut meta = Meta::default();
         let (mut model, mut leases, mut gone, mut value) = (Model::new(), Vec::new(), vec![999], 0);
         let mut replayed: BTreeMap<Name, MetaEvent> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Full members that lack something: who acts and who leads without them, and what others get
-//! meanwhile.
+//! Stories of full members that lack something: which OSDs act and lead without them, and what the
+//! others get meanwhile.
 
 use crate::Limits;
 use crate::company::Company;
@@ -24,8 +24,8 @@ fn with_a_snapshot_it_missed(company: &mut Company, place: usize) -> (Host, Snap
     (host, snapshot(company, "monday"))
 }
 
-/// How often the group's interval changed within these milliseconds, while a client asks again and
-/// again.
+/// The number of changes of the PG's interval within these milliseconds, while a client resends
+/// again and again.
 fn changes_within(company: &mut Company, ms: u64, request: &OpRequest) -> usize {
     let (mut changes, mut since) = (0, company.monitors.map.pgs[&PG].since);
     for step in 0..ms / 50 {
@@ -40,8 +40,8 @@ fn changes_within(company: &mut Company, ms: u64, request: &OpRequest) -> usize 
     changes
 }
 
-/// Pushes to a full member took all places of recovery of the group and of the daemon: another
-/// member that came back was not recovered for as long as the first had no room.
+/// Pushes to a full member took all places of recovery of the PG and of the daemon: another member
+/// that came back was not recovered for as long as the first had no space.
 #[test]
 fn a_full_member_keeps_nobody_else_from_being_recovered() {
     for (first, second) in [(1, 2), (2, 1), (3, 1)] {
@@ -74,9 +74,10 @@ fn a_full_member_keeps_nobody_else_from_being_recovered() {
 }
 
 /// One of two replicas is full and lacks an object. The other acknowledged alone until an operator
-/// came: only its disk had what was written meanwhile. Then both acted, and the deletion, which
-/// leaves a clone, waited for the operator (simulator, small devices, seed 3761). It goes without
-/// what the full one lacks, and removes the old version there.
+/// intervened: only its disk had the data written meanwhile. Then both acted, and the deletion,
+/// which leaves a clone, waited for the operator (simulator, small devices, seed 3761). Now the
+/// deletion does not wait for the object that the full member lacks, and removes the old version
+/// there.
 #[test]
 fn nobody_is_left_alone_for_want_of_room_and_deletions_go_on() {
     for case in 0..4 {
@@ -87,7 +88,7 @@ fn nobody_is_left_alone_for_want_of_room_and_deletions_go_on() {
         company.write("a", b"new").expect("one is enough");
         comes_back_full(&mut company, host, place);
         let tuesday = snapshot(&mut company, "tuesday");
-        // Entries that come a second time, and later than parts of what they say is missing.
+        // Duplicate entries that arrive after parts of the objects that they declare missing.
         company.lose = if loses {
             |message| matches!(message, Message::Replicate(..))
         } else {
@@ -125,8 +126,9 @@ fn nobody_is_left_alone_for_want_of_room_and_deletions_go_on() {
     }
 }
 
-/// One of three is away, and a second full: what only the third had would have been deleted on its
-/// word alone, though the one that is away had the object, too. (Reading, before it was so.)
+/// One of three members is away, and a second is full: an object that only the third was known to
+/// have would have been deleted on its acknowledgement alone, although the absent member had it,
+/// too. (Review, before the fix.)
 #[test]
 fn what_a_member_that_is_away_may_have_is_not_left_with_one() {
     let mut company = Company::new(3, 2, 3);
@@ -146,9 +148,9 @@ fn what_a_member_that_is_away_may_have_is_not_left_with_one() {
     company.await_answer(&delete).expect("two have it");
 }
 
-/// A member that is out covers for one that is being filled, and is full, or covers for a full one.
-/// The primary that asked for a set without the full member, and the one that peered next, judged
-/// different sets: each interval asked for the next, for ever.
+/// A member that is out covers for one that is being filled and is full, or covers for a full one.
+/// The primary that requested a set without the full member, and the one that peered next, decided
+/// on different sets: each interval requested the next, for ever.
 #[test]
 fn who_asks_for_a_set_and_who_peers_want_the_same() {
     for out_is_full in [true, false] {
@@ -170,7 +172,7 @@ fn who_asks_for_a_set_and_who_peers_want_the_same() {
         snapshot(&mut company, "monday");
         company.write("object-1", b"new").expect("two are enough");
         comes_back_full(&mut company, host, place);
-        // Another takes the place of one of them, and is not filled yet.
+        // Another replaces one of them, and is not filled yet.
         company.lose = |message| matches!(message, Message::Push(push, _) if push.object.name.as_bytes() != b"object-1");
         company.commit(weighted(
             if out_is_full { member } else { other },
@@ -192,7 +194,7 @@ fn who_asks_for_a_set_and_who_peers_want_the_same() {
     }
 }
 
-/// A member that stood aside fell behind the log, and had to start over. Pushes to it went on and
+/// A member that stood aside fell behind the log, and had to start over. Pushes to it continued and
 /// held their objects: clients could not even delete them.
 #[test]
 fn who_starts_over_holds_nothing() {
@@ -222,7 +224,7 @@ fn who_starts_over_holds_nothing() {
         matches!(refused, Err(OpFailure::Full {})),
         "it had waited for room: {refused:?}"
     );
-    // It hears of nothing, until the log does not say what it missed.
+    // It gets no messages until the log no longer contains what it missed.
     company.lose =
         |message| matches!(message, Message::Replicate(update, _) if update.updates[0].entry_only);
     for _ in 0..20 {
@@ -244,7 +246,7 @@ fn who_starts_over_holds_nothing() {
     assert_eq!(company.read("a"), Err(OpFailure::NotFound {}));
 }
 
-/// Only removed snapshots take the room, and no client waits: the full member lacks an object of
+/// Only removed snapshots take the space, and no client waits: the full member lacks an object of
 /// every name, and nothing was trimmed.
 #[test]
 fn trimming_alone_lets_a_full_member_stand_aside() {
@@ -274,7 +276,7 @@ fn trimming_alone_lets_a_full_member_stand_aside() {
 }
 
 /// A full member led, lacked an object, and could not stand aside, since too few would be left: the
-/// OSD that was to be filled in place of a third one stayed empty.
+/// OSD that was to be filled as a replacement of a third one stayed empty.
 #[test]
 fn a_full_member_does_not_lead_while_it_keeps_others_from_being_filled() {
     let mut company = Company::new(4, 2, 3);

@@ -1,118 +1,118 @@
-//! What events of the store are for: each is noted when a read or a transaction is submitted, and
-//! comes back to the placement group with the event.
+//! The purpose of pending store events: noted when a read or a transaction is submitted, and
+//! returned to the placement group with the event.
 
 use bytes::Bytes;
 use nacre_store::{ReadError, ReadReply};
 use nacre_types::{ObjectId, OsdId, Version};
 
-/// What a store event is for.
+/// The purpose of a store event.
 #[derive(Debug)]
 pub enum Awaited {
     /// Nothing depends on it.
     Nothing,
     /// The update is durable here.
     Logged(Version),
-    /// Everything in our log is durable: peering may count on it.
+    /// Everything in our log is durable: peering may rely on it.
     Barrier,
-    /// Everything in our log is durable: tell the primary that peers.
+    /// Everything in our log is durable: report to the peering primary.
     InfoBarrier(OsdId),
-    /// The adopted log is durable here; acknowledge or go on peering.
+    /// The adopted log is durable here; acknowledge or continue peering.
     Adopted,
     /// An object's attributes and size.
     Stat(ObjectId),
     /// A part of an operation's reads.
     OpRead {
-        /// Which operation.
+        /// The operation.
         op: u64,
-        /// Which part.
+        /// The part.
         index: usize,
     },
     /// A part of an object to be pushed.
     PushRead {
-        /// To whom.
+        /// The receiver.
         to: OsdId,
-        /// Which object.
+        /// The object.
         object: ObjectId,
-        /// For which transfer.
+        /// The transfer.
         transfer: u64,
-        /// Which of the reads.
+        /// The kind of read.
         what: PushRead,
     },
     /// A received part is durable.
     PartStored {
-        /// From whom.
+        /// The sender.
         from: OsdId,
-        /// Which object.
+        /// The object.
         object: ObjectId,
-        /// At which version.
+        /// The version.
         version: Version,
-        /// Of which transfer, and which part.
+        /// The transfer, and the part.
         part: (u64, u32),
         /// Whether it completes the object.
         last: bool,
     },
     /// Objects in a range, for the backfill of this member.
     ScanList {
-        /// For which comparison.
+        /// The comparison.
         round: u64,
-        /// How many were asked for.
+        /// The number requested.
         limit: usize,
     },
     /// The version of one of them.
     ScanStat {
-        /// For which comparison.
+        /// The comparison.
         round: u64,
-        /// Which one.
+        /// The index of the object.
         index: usize,
     },
     /// Objects in a range, for a client's listing.
     ClientList(u64),
-    /// What a listed object is.
+    /// The state of a listed object.
     ListedStat {
-        /// For which listing.
+        /// The listing.
         number: u64,
-        /// Which object.
+        /// The object.
         object: ObjectId,
     },
     /// Objects in a range, to compare with a backfill target.
     BackfillList {
-        /// For which comparison.
+        /// The comparison.
         round: u64,
-        /// How many were asked for.
+        /// The number requested.
         limit: usize,
     },
     /// The version of one of them.
     BackfillStat {
-        /// For which comparison.
+        /// The comparison.
         round: u64,
-        /// Which one.
+        /// The index of the object.
         index: usize,
     },
     /// The backfill cursor is durable here.
     CursorStored {
-        /// Whom to tell.
+        /// The OSD to report to.
         to: OsdId,
-        /// It.
+        /// The cursor.
         cursor: Option<Bytes>,
-        /// Of which comparison it comes.
+        /// The comparison that it results from.
         round: u64,
     },
     /// Objects in a page of a count.
     CountList(u64),
     /// The size of one of them.
     CountStat {
-        /// Which page.
+        /// The page.
         number: u64,
-        /// Which object.
+        /// The object's position.
         position: Bytes,
     },
     /// A page of clones, to trim them.
     TrimList(u64),
-    /// What our copy of an object is, to do undone updates on it again.
+    /// The state of our replica of an object, to execute undone updates on it again.
     Redo(ObjectId),
     /// Objects to be erased.
     EraseList,
-    /// A page of them is durably gone.
+    /// A page of objects is durably erased.
     Erased,
 }
 
@@ -125,7 +125,7 @@ pub enum StoreOutcome {
     Read(Result<ReadReply, ReadError>),
 }
 
-/// Which of the reads that a part of an object to be pushed takes.
+/// The kind of read for a part of an object to be pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushRead {
     /// Attributes and size.

@@ -1,9 +1,10 @@
-//! What a daemon finds in its store when it starts.
+//! Loading: what a daemon reads from its store when it starts.
 //!
 //! ```text
-//!  daemon record ─▶ list of groups ─▶ each group's attribute and omap ─▶ loaded
+//!  daemon record ─▶ list of PGs ─▶ each PG's attribute and omap ─▶ loaded
 //! ```
-//! The objects themselves are not looked at: starting costs by group and log entry, not by object.
+//! The objects themselves are not read: the cost of a start depends on PGs and log entries, not on
+//! objects.
 
 use crate::key::{self, META};
 use crate::pg::local::Local;
@@ -13,7 +14,7 @@ use nacre_store::{Event, Op, Read, ReadReply, Token, Transaction};
 use nacre_types::{ClusterId, Instance, OsdId, PgId, Time};
 use std::collections::BTreeMap;
 
-/// What makes an empty store an OSD's.
+/// The transaction that makes an empty store an OSD's.
 #[must_use]
 pub fn format(cluster: ClusterId, osd: OsdId) -> Transaction {
     let mut transaction = Transaction::new()
@@ -31,16 +32,16 @@ pub fn format(cluster: ClusterId, osd: OsdId) -> Transaction {
     transaction
 }
 
-/// Reading what there is.
+/// The reading of the store.
 #[derive(Debug, Default)]
 pub struct Loading {
-    /// Pages read after the first ones of groups.
+    /// Pages read after the first ones of PGs.
     pub pages: u64,
     record: Option<DaemonRecord>,
     groups: BTreeMap<PgId, Group>,
     awaited: BTreeMap<Token, Step>,
     next: u64,
-    /// Entries of one read of a group's omap.
+    /// The number of entries in one read of a PG's omap.
     page: usize,
 }
 
@@ -59,22 +60,22 @@ struct Group {
     omap: Vec<(Bytes, Bytes)>,
 }
 
-/// How far it is.
+/// The progress of loading.
 #[derive(Debug)]
 pub enum Progress {
     /// Wait for more store events.
     Reading,
-    /// Who owns the store, and all groups.
+    /// The owner of the store, and all PGs.
     Done(DaemonRecord, Vec<Local>),
     /// The store cannot be used.
     Broken(String),
 }
 
 impl Loading {
-    /// Tokens of this phase; the role's own begin above.
+    /// Tokens of this phase; the daemon's own begin above.
     const TOKENS: u64 = 1 << 62;
 
-    /// Begins.
+    /// Begins to read.
     pub fn start(&mut self, boot_entries: usize, reads: &mut Vec<(Read, Token)>) {
         self.page = boot_entries;
         let list = |collection, limit| Read::List {
@@ -108,7 +109,7 @@ impl Loading {
         self.read(read, Step::Omap(pg), reads);
     }
 
-    /// Takes an answer; `cleanup` gets what should be submitted.
+    /// Takes a reply; `cleanup` collects the operations to be submitted.
     pub fn on_event(
         &mut self,
         now: Time,
@@ -140,7 +141,7 @@ impl Loading {
                     self.read_omap(pg, None, reads);
                 }
             }
-            // Objects that were on their way in when the daemon stopped: they will be sent again.
+            // Objects in transfer when the daemon stopped: they will be resent.
             (Step::Incoming, ReadReply::List { keys, .. }) => {
                 cleanup.extend(
                     keys.into_iter()

@@ -3,86 +3,86 @@
 nacre_types::borders! {
     /// Pages of a stray that were erased with more to come.
     erase_pages,
-    /// Pages of a count of a group's objects with more to come.
+    /// Pages of a count of a PG's objects with more to come.
     count_pages,
     /// Pages of a pass that trims clones with more to come.
     trim_pages,
-    /// Listings that end before their group does.
+    /// Listings that end before their PG does.
     list_pages,
-    /// Parts of objects that were pushed with more data to come.
+    /// Parts of objects that were pushed with more data to follow.
     push_data_parts,
-    /// Parts of objects that were pushed with more of their omap to come.
+    /// Parts of objects that were pushed with more of their omap to follow.
     push_omap_parts,
-    /// Ranges that backfill compared and that ended before the group.
+    /// Ranges that backfill compared and that ended before the PG.
     scan_pages,
-    /// Pages of a group's metadata read at a start, after its first.
+    /// Pages of a PG's metadata read at a start, after its first.
     boot_pages,
-    /// Times that a group found no room to recover more objects.
+    /// Times that a PG had to wait for the recovery limit.
     recovery_waits,
-    /// Times that a group found no room to compare a range.
+    /// Times that a PG had to wait for the backfill limit.
     backfill_waits,
     /// Messages held for a newer map.
     held,
-    /// Operations of clients that found no room among what is held, or came after one.
+    /// Operations of clients refused because of the limit on held messages, or after such a one.
     held_refused,
-    /// Operations of clients that found no room in a group that does not serve.
+    /// Operations of clients refused because of the share of a PG that does not serve.
     share_refused,
-    /// Operations of clients that found no room behind others on an object that is held up.
+    /// Operations of clients refused because of the share of an object that is held up.
     object_refused,
-    /// Operations of clients that waited for such an object, and were sent back when the daemon's room was full.
+    /// Operations of clients that waited for such an object, and were sent back when the daemon's memory was full.
     object_sent_back,
-    /// Operations whose clients had to say first when they asked.
+    /// Operations whose clients first had to state when they sent them.
     undated,
     /// Operations refused because their client may have been forgotten since they were first sent.
     before_horizon,
-    /// Full maps sent to somebody whom the kept changes do not help.
+    /// Full maps sent to peers that are too old for the kept changes.
     full_maps_sent,
-    /// Times that the log was shortened to its least length.
+    /// Times that the log was trimmed to its minimum length.
     log_short,
-    /// Times that the log was at its greatest length while a member was away.
+    /// Times that the log was at its maximum length while a member was away.
     log_long,
-    /// Members and targets that go on by the log.
+    /// Members and targets that continue by the log.
     recovered_by_log,
-    /// Members and targets whose log does not reach: they start over by backfill.
+    /// Members and targets whose log does not reach back far enough: they start over by backfill.
     started_over,
     /// Divergent updates that were undone.
     divergent,
-    /// Temporary acting sets asked for.
+    /// Temporary acting sets requested.
     temporary,
     /// Activations that waited for the old interval's read leases.
     waited_for_leases,
-    /// Groups that split.
+    /// PGs that split.
     splits,
     /// Of these, while a cursor of backfill was inside.
     splits_in_backfill,
-    /// Receivers outside the acting set that were sent the log again.
+    /// Receivers outside the acting set that were resent the log.
     caught_up,
     /// Unknown operations refused because later ones of their client have been executed.
     overtaken,
-    /// Operations refused because nobody knows any more whether they were executed.
+    /// Operations refused because it is no longer known whether they were executed.
     superseded,
     /// Operations answered from memory.
     answered_again,
-    /// Operations that came again while they were read for or evaluated.
+    /// Operations that were resent while their data was read or they were evaluated.
     came_while_under_way,
-    /// Updates that waited until members had acknowledged others, for want of room.
+    /// Updates that waited until members had acknowledged others, for lack of space.
     room_waits,
-    /// Parts of objects that found no room.
+    /// Parts of objects refused for lack of space.
     parts_without_room,
-    /// Objects deleted that members lacked, without a copy of them.
+    /// Objects deleted that members lacked, without recovering them.
     deleted_lacking,
-    /// Objects deleted that the primary lacked, by what the first part of a copy said of them.
+    /// Objects deleted that the primary lacked, using the first part of a transfer.
     deleted_unseen,
-    /// Writes refused because an object has to come first for which a member has no room.
+    /// Writes refused because a member has no space for an object that must be recovered first.
     no_room_refused,
-    /// Acting sets asked for without a member that had no room for what it lacked.
+    /// Acting sets requested without a member that had no space for what it lacked.
     stood_aside,
-    /// Objects removed from targets of backfill that have no room.
+    /// Objects removed from targets of backfill without space.
     swept,
-    /// Copies found damaged.
+    /// Replicas found damaged.
     damaged,
-    /// Copies that lost data because a part of a block was overwritten whose rest could not be read.
+    /// Replicas that lost data because a block was partly overwritten whose rest could not be read.
     lost_parts,
-    /// Objects looked for on members that are not known to have them.
+    /// Objects requested from members that are not known to have them.
     last_resorts,
 }

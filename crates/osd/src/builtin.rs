@@ -1,13 +1,13 @@
-//! Classes in Rust that every daemon has. They are here so that the cost of Lua can be measured
-//! against the same method in Rust (MAL-28), and as examples of how such a class is written:
-//! `tally`, a few lines; `zlog_native`, the library's `zlog` (MAL-25).
+//! Classes in Rust that every daemon has. They exist so that the cost of Lua can be measured
+//! against the same method in Rust (MAL-28), and as examples of native classes: `tally`, a few
+//! lines; `zlog_native`, the library's `zlog` (MAL-25).
 
 use bytes::Bytes;
 use nacre_policy::native::zlog::Zlog;
 use nacre_policy::{ClassRef, Classes, Context, MethodFlags, NativeClass, Stop, errno};
 use std::sync::Arc;
 
-/// All of them.
+/// All native classes.
 pub fn classes() -> Classes {
     let mut classes = Classes::default();
     classes.insert("tally", 0, ClassRef::Native(Arc::new(Tally)));
@@ -15,7 +15,7 @@ pub fn classes() -> Classes {
     classes
 }
 
-/// Counts in the omap: `add` takes a key and gives back its new value, `get` the value.
+/// Counters in the omap: `add` takes a key and returns its new value, `get` the value.
 struct Tally;
 
 impl NativeClass for Tally {

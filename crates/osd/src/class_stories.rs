@@ -50,7 +50,7 @@ objclass.register(refuse)
 objclass.register(spin)
 "#;
 
-/// Three OSDs, one pool of one group that also has the sources.
+/// Three OSDs, one pool of one PG that also contains the sources.
 fn company() -> Company {
     let mut company = Company::new(3, 2, 3);
     let mut settings = company.monitors.map.pools[&PG.pool].clone();
@@ -63,7 +63,7 @@ fn company() -> Company {
     company
 }
 
-/// The source is stored, and the map names it.
+/// Stores the source, and adds the class to the map.
 fn install(company: &mut Company, name: &str, source: &str) {
     store(company, name, source);
     announce(company, name, source);
@@ -98,7 +98,7 @@ fn call_op(class: &str, method: &str, input: &str) -> SubOp {
     }
 }
 
-/// What a call returned, and the activation that ran.
+/// The output of a call, and the activation that ran.
 fn call(
     company: &mut Company,
     object: &str,
@@ -148,7 +148,7 @@ fn call_of(
     ))
 }
 
-/// All that a member's store has of an object.
+/// Everything that a member's store has of an object.
 fn stored(company: &mut Company, osd: u32, object: &str) -> (ReadReply, ReadReply, ReadReply) {
     let place = key::store_key(PG, &ObjectId::named(object));
     let store = &mut company.host(osd).store;
@@ -196,8 +196,8 @@ fn a_call_reads_its_own_writes_returns_output_and_every_copy_is_the_same() {
     assert_eq!(company.read("o"), Ok(b"abcde".to_vec()));
 }
 
-/// Its client did not get the answer: it gets the same one, output and all, and nothing happens
-/// twice.
+/// Its client did not get the answer: it gets the same one, output included, and nothing is
+/// executed twice.
 #[test]
 fn a_call_that_is_sent_again_is_answered_and_not_run_again() {
     let mut company = company();
@@ -258,7 +258,7 @@ fn a_method_that_fails_leaves_nothing_and_is_complained_of_once() {
     assert_eq!(said, 1, "{:?}", company.log);
 }
 
-// Went red when the key of a line was its text.
+// Failed when the key of a line was its text.
 #[test]
 fn a_fault_whose_message_tells_of_objects_has_one_key_on_all_daemons() {
     let complaint = |message: String, line, activation| Complaint {
@@ -309,8 +309,8 @@ fn a_fault_whose_message_tells_of_objects_has_one_key_on_all_daemons() {
     );
 }
 
-/// The parts of one operation, and two calls in it, see what those before them did; the last one's
-/// failure undoes all.
+/// The parts of one operation, and two calls in it, see the effects of earlier ones; a failure of
+/// the last one undoes all.
 #[test]
 fn calls_and_plain_parts_make_one_transaction() {
     let mut company = company();
@@ -344,8 +344,8 @@ fn calls_and_plain_parts_make_one_transaction() {
     assert_eq!(company.read("o"), Ok(b"abcde".to_vec()));
 }
 
-/// MAL-02, MAL-06: nobody restarts, nothing that is cached of objects is read again, and every
-/// answer says what ran.
+/// MAL-02, MAL-06: nothing is restarted, no cached object is read again, and every answer names the
+/// version that ran.
 #[test]
 fn an_upgrade_and_a_rollback_cost_no_cache_and_show_in_every_answer() {
     let mut company = company();
@@ -381,8 +381,8 @@ fn an_upgrade_and_a_rollback_cost_no_cache_and_show_in_every_answer() {
 }
 
 /// Simulator with random classes, seeds 11, 25, 29. A method called another class, of which the map
-/// named a version whose source was still on its way to this daemon: it ran the last version, or
-/// met no such class, where the object's earlier calls, elsewhere, had run the new one.
+/// named a version whose source this daemon was still fetching: it ran the previous version, or
+/// found no such class, although the object's earlier calls, elsewhere, had run the new one.
 #[test]
 fn a_method_that_calls_a_class_whose_source_is_on_its_way_waits_for_it() {
     let outer = r#"
@@ -403,7 +403,7 @@ end)"#;
         Ok(("no class -95".to_owned(), 1))
     );
     for version in ["one", "two"] {
-        // The map is everywhere, and the source cannot be read yet.
+        // The map is known everywhere, and the source cannot be read yet.
         announce(&mut company, "inner", &inner(version));
         let request = company.request(ClientId(99), "o", vec![call_op("outer", "ask", "")], 0);
         company.resend(&request, b"");
@@ -428,9 +428,9 @@ end)"#;
     );
 }
 
-/// Simulator with random classes, seed 122. A method may write the same bytes often: what it costs
-/// itself is little, and no frame takes what it writes. The primary would have stopped, and with it
-/// every other that tried.
+/// Simulator with random classes, seed 122. A method may write the same bytes often: its own cost
+/// is small, and no frame is large enough for its writes. The primary would have stopped, and with
+/// it every later primary that tried.
 #[test]
 fn a_method_that_writes_more_than_an_operation_may_is_refused_and_stops_nobody() {
     let class = r#"
@@ -450,8 +450,8 @@ objclass.register("few", function() for i = 0, 6 do objclass.write(i, 1000000, m
     call_of(&mut company, "o", "writer", "few", "").expect("as much as a client could send");
 }
 
-/// Simulator with random classes, seeds 8, 9, 12, 26: what a listing said of more, and what a write
-/// that was refused had done already.
+/// Simulator with random classes, seeds 8, 9, 12, 26: a listing's report of more entries, and the
+/// effects of a refused write.
 #[test]
 fn a_listing_knows_whether_there_is_more_and_a_refused_write_has_done_nothing() {
     let class = r#"
@@ -473,7 +473,7 @@ end)"#;
     assert_eq!(seen, "false true true false false true true");
 }
 
-/// The source is read from the primary of its object, whoever that is by then.
+/// The source is read from the current primary of its object.
 #[test]
 fn a_class_is_there_after_its_sources_primary_died() {
     let mut company = company();
@@ -514,7 +514,7 @@ fn a_source_that_is_no_class_says_so_where_people_look() {
     );
 }
 
-/// Somebody stored other bytes under the name of the source: they are not run.
+/// Other bytes were stored under the name of the source: they are not run.
 #[test]
 fn what_is_not_the_source_that_the_map_means_is_not_run() {
     let mut company = company();
@@ -545,8 +545,8 @@ fn what_is_not_the_source_that_the_map_means_is_not_run() {
     assert!(company.was_said("cannot be read"), "{:?}", company.log);
 }
 
-/// F63: anybody could delete the source of a class, and with the next start of an OSD the class was
-/// gone.
+/// F63: any client could delete the source of a class, and after the next start of an OSD the class
+/// was gone.
 #[test]
 fn nobody_takes_or_changes_the_source_of_a_program() {
     let mut company = company();
@@ -571,7 +571,7 @@ fn nobody_takes_or_changes_the_source_of_a_program() {
             "{wrong:?}: {answer:?}"
         );
     }
-    // The very bytes may come as often as they like, and be read.
+    // The matching bytes may be stored any number of times, and read.
     company
         .write(&source, COUNTER.as_bytes())
         .expect("stored again");
@@ -583,7 +583,8 @@ fn nobody_takes_or_changes_the_source_of_a_program() {
     );
 }
 
-/// A method without an end is stopped by its budget, somewhere else; the daemon serves meanwhile.
+/// A method that does not end is stopped by its budget, on another thread; the daemon serves
+/// meanwhile.
 #[test]
 fn an_endless_method_is_stopped_and_costs_the_daemon_little() {
     let mut company = company();
@@ -642,7 +643,7 @@ fn who_may_call_what_is_the_maps_to_say() {
     assert!(company.op("o", ops, script.as_bytes()).is_ok());
 }
 
-/// The same method in Rust, called the same way.
+/// The same method in Rust, called in the same way.
 #[test]
 fn a_class_in_rust_is_called_like_one_in_lua() {
     let mut company = company();
@@ -677,7 +678,7 @@ fn a_class_in_rust_is_called_like_one_in_lua() {
     );
 }
 
-/// A quoted text of an example, and what follows it.
+/// A quoted text of an example, and the rest after it.
 fn quoted(text: &str) -> (String, &str) {
     let mut out = String::new();
     let mut letters = text
@@ -697,8 +698,8 @@ fn quoted(text: &str) -> (String, &str) {
     panic!("no end of {text}")
 }
 
-/// The class library as its documents have it, on daemons and not on a model; and all copies are
-/// the same afterwards (MAL-04, MAL-21).
+/// The class library as documented, on daemons instead of a model; afterwards all replicas are
+/// equal (MAL-04, MAL-21).
 #[test]
 fn the_library_does_on_daemons_what_its_documents_say() {
     let mut company = company();
@@ -718,10 +719,10 @@ fn the_library_does_on_daemons_what_its_documents_say() {
             }
             let (mut input, rest) = quoted(rest);
             if class.name == "lock" && method == "info" {
-                // It shows the time of the model.
+                // It prints the model's time.
                 continue;
             } else if method == "break_lock" {
-                // Another client than the model's.
+                // A client other than the model's.
                 let holders = call_of(&mut company, "lock", "lock", "info", "readers")
                     .expect("held")
                     .0;
@@ -798,8 +799,8 @@ objclass.register(heavy)
 objclass.register(hostile)
 "#;
 
-/// A rollback is an effect of a method like any other: with what the method does besides, or not at
-/// all.
+/// A rollback is an ordinary effect of a method: it is executed together with the method's other
+/// effects, or not at all.
 #[test]
 fn a_method_lists_the_snapshots_of_its_object_and_rolls_it_back() {
     let mut company = company();
@@ -853,7 +854,8 @@ fn a_method_lists_the_snapshots_of_its_object_and_rolls_it_back() {
         "none of them did anything"
     );
 
-    // The note is there, and what the snapshot had; of the second, by somebody who has more time.
+    // The note exists, and the snapshot's data; for the second, the call was evaluated on a thread
+    // with more time.
     for (method, to, expected) in [("heavy", "2", &b"after monday"[..]), ("back", "1", b"one")] {
         let said = keep(&mut company, method, to).expect("rolled back");
         assert_eq!(said, format!("false {}", expected.len()));
@@ -896,7 +898,7 @@ fn a_method_lists_the_snapshots_of_its_object_and_rolls_it_back() {
     assert_eq!(errno(keep(&mut company, "back", "1")), 2);
 }
 
-/// (Planted by a stranger: it was a thousand times too slow.)
+/// (Planted by a reviewer: it was a thousand times too slow.)
 #[test]
 fn a_methods_clock_is_its_clients() {
     let mut company = company();
@@ -915,10 +917,10 @@ objclass.register(now)
     assert_eq!(output.as_ref(), b"1700000000123", "milliseconds");
 }
 
-/// A call that only read took longer than its client waits before it asks again. Each repetition
-/// was evaluated beside the first, all on the thread for long calls, and an answer to the first was
-/// none if it was a failure: the call never ended, and health said nothing of it. What is under way
-/// is not begun again, and is answered as the newest attempt.
+/// A read-only call took longer than its client's resend interval. Each resend was evaluated in
+/// parallel with the first, all on the thread for long calls, and a failure as the answer to the
+/// first was discarded: the call never ended, and health did not report it. Now an operation in
+/// progress is not begun again, and is answered as the newest attempt.
 #[test]
 fn a_call_that_takes_longer_than_its_client_waits_is_evaluated_once() {
     let mut company = company();
@@ -951,7 +953,7 @@ fn a_call_that_takes_longer_than_its_client_waits_is_evaluated_once() {
         first.attempt = attempt;
         company.resend(&first, &[]);
     }
-    // One that was on its way for longer.
+    // An attempt that was in transit for longer.
     first.attempt = 3;
     company.resend(&first, &[]);
     assert_eq!(
@@ -996,8 +998,8 @@ fn a_call_that_takes_longer_than_its_client_waits_is_evaluated_once() {
     );
 }
 
-/// An update that its client sent before a read, and again after it had been lost, is to be seen by
-/// the read's newest attempt: that one waits its turn behind it.
+/// An update that its client sent before a read, and resent after it had been lost, must be visible
+/// to the read's newest attempt: that one waits behind the update.
 #[test]
 fn a_repetition_behind_an_update_of_its_client_is_not_answered_from_before_it() {
     let mut company = company();
@@ -1042,8 +1044,8 @@ fn a_repetition_behind_an_update_of_its_client_is_not_answered_from_before_it() 
     assert_eq!(found, [(1, b"x".to_vec()), (2, b"y".to_vec())]);
 }
 
-/// (Reading.) A holder whose call took longer than its lock's lease asked again and again, and was
-/// not heard: it lost the lock though it had never been silent.
+/// (Review.) A holder whose call took longer than its lock's lease resent it again and again
+/// without being counted as alive: it lost the lock though it had never been silent.
 #[test]
 fn who_asks_for_what_is_under_way_is_heard() {
     let mut company = company();
@@ -1074,9 +1076,9 @@ fn who_asks_for_what_is_under_way_is_heard() {
     assert!(refused.to_string().contains("lock"), "{refused}");
 }
 
-/// (Reading.) The first attempt waits, an update that goes before it comes behind it, and then the
-/// newest attempt: that one is to see the update. So it is where the first one was under way, and
-/// goes back to the queue since the lease had run out meanwhile.
+/// (Review.) The first attempt waits, an update that must precede it arrives behind it, and then
+/// the newest attempt: that one must see the update. The same holds if the first one was in
+/// progress, and returns to the queue because the lease had expired meanwhile.
 #[test]
 fn a_repetition_joins_nothing_that_is_before_an_update_of_its_client() {
     for back in [false, true] {
@@ -1098,7 +1100,7 @@ fn a_repetition_joins_nothing_that_is_before_an_update_of_its_client() {
             company.host(primary).held = Some(Vec::new());
             company.resend(&read, &[]);
         }
-        // Nobody is heard for so long that there is no lease.
+        // No OSD is heard for long enough that the lease expires.
         for _ in 0..6 {
             company.host(primary).wait(100);
         }
@@ -1132,8 +1134,9 @@ fn a_repetition_joins_nothing_that_is_before_an_update_of_its_client() {
     }
 }
 
-/// (Reading.) Operators on long strings take long and count little: no step asks the clock between
-/// them. Whose calls are over late are evaluated elsewhere after a few, though they end well.
+/// (Review.) Operators on long strings take long and count little: no step checks the clock between
+/// them. Classes whose calls repeatedly end late are evaluated elsewhere after a few, although they
+/// succeed.
 #[test]
 fn who_keeps_the_daemons_thread_for_too_long_is_evaluated_elsewhere() {
     #[derive(Debug)]

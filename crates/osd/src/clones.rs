@@ -1,17 +1,17 @@
-//! An index of the clones in a pool, so that trimming looks at clones and not at every name (F52).
+//! An index of the clones in a pool, so that trimming reads only clones and not every name (F52).
 //!
 //! ```text
-//!  a transaction of a group        and with it, in the daemon's collection
+//!  a transaction of a PG           and with it, in the daemon's collection
 //!    Clone … to a:7   ───────────▶  object "clones" of the pool:  omap  position of a:7
 //!    Remove a:3       ───────────▶                                −     position of a:3
 //! ```
-//! Every transaction of a group passes through [`note`], so no code that makes or removes a clone
-//! can forget the index. The key is the clone's position: a group's clones are one range, and a
-//! split moves nothing. A group from before the index existed
-//! ([`crate::pg::local::PgMeta::clones_known`]) is listed name by name.
+//! Every transaction of a PG passes through [`note`], so no code that makes or removes a clone can
+//! forget the index. The key is the clone's position: a PG's clones are one range, and a split
+//! moves nothing. A PG from before the index existed ([`crate::pg::local::PgMeta::clones_known`])
+//! is listed name by name.
 //!
-//! Invariant: a clone in a pool's collection, of a group that knows its clones, is in the index. An
-//! entry of the index may name a clone that is gone.
+//! Invariant: a clone in a pool's collection, of a PG that knows its clones, is in the index. An
+//! entry of the index may name a clone that no longer exists.
 
 use crate::key;
 use bytes::Bytes;
@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 /// Ranges of snapshot ids, ascending: first and last of each.
 pub type Ranges = Vec<(SnapId, SnapId)>;
 
-/// Adds to a transaction what it changes in the index.
+/// Adds to a transaction its changes of the index.
 pub fn note(ops: &mut Vec<Op>) {
     let mut changed: BTreeMap<ObjectKey, bool> = BTreeMap::new();
     for op in ops.iter() {
@@ -52,7 +52,7 @@ pub fn note(ops: &mut Vec<Op>) {
     }
 }
 
-/// What is in `all` and not in `old`.
+/// The ids in `all` that are not in `old`.
 #[must_use]
 pub fn without(all: &Ranges, old: &Ranges) -> Ranges {
     let (mut out, mut old) = (Ranges::new(), &old[..]);
@@ -78,8 +78,8 @@ pub fn without(all: &Ranges, old: &Ranges) -> Ranges {
     out
 }
 
-/// Whether a range has an id after `before`, up to `clone`: those that a clone may preserve if the
-/// one before it of the same name is `before`.
+/// Whether a range has an id after `before`, up to `clone`: the ids that a clone may preserve if
+/// the previous one of the same name is `before`.
 #[must_use]
 pub fn touches(ranges: &Ranges, before: SnapId, clone: SnapId) -> bool {
     let next = ranges.partition_point(|(_, last)| *last <= before);

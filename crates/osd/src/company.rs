@@ -1,6 +1,6 @@
-//! Several whole daemons on RAM stores with a network that loses nothing, monitors that agree to
-//! everything, and one client: for tests of what takes more than one daemon. Time passes when the
-//! test says so.
+//! A test cluster: several whole daemons on RAM stores with a lossless network, monitors that
+//! accept everything, and one client. For tests that need more than one daemon. Time advances under
+//! the test's control.
 
 use crate::key;
 use crate::stories::{Host, MON, Monitors, PG, process};
@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) const CLIENT: ClientId = ClientId(9);
 
-/// What a primary knows of objects is what its store says of them: after a failover, or when the
-/// primary has forgotten an object, nothing else is known.
+/// A primary's knowledge of objects matches its store: after a failover, or when the primary has
+/// dropped an object's context, only the store's state is known.
 fn nothing_is_known_wrongly(host: &Host) {
     for (pg, primary) in host.osd.pgs().filter_map(|pg| Some((pg, pg.as_primary()?))) {
         for (object, known) in primary.objects.contexts() {
@@ -42,35 +42,35 @@ fn nothing_is_known_wrongly(host: &Host) {
     }
 }
 
-/// See the module head.
+/// The cluster; see the module head.
 pub(crate) struct Company {
     pub(crate) monitors: Monitors,
-    /// Those that run.
+    /// The running daemons.
     pub(crate) hosts: BTreeMap<u32, Host>,
-    /// What the client was answered.
+    /// The answers that the client received.
     pub(crate) replies: Vec<(OpReply, Payload)>,
-    /// What the client was told before it was answered; with each how many answers there were by
-    /// then.
+    /// The early messages that the client received before its answers; each with the number of
+    /// answers by then.
     pub(crate) early: Vec<(OpApplied, usize)>,
-    /// What watchers were told, and have not taken yet.
+    /// Messages to watchers that they have not taken yet.
     pub(crate) told: Vec<(ClientId, Message)>,
     /// Lines for the cluster log.
     pub(crate) log: Vec<String>,
-    /// Of which things the log has its one line.
+    /// The keys of which the log has its one line.
     log_keys: BTreeSet<String>,
-    /// What primaries last said of their groups.
+    /// The last reports of primaries on their PGs.
     pub(crate) reports: BTreeMap<nacre_types::PgId, PgReport>,
-    /// Who said last that it has no room for what recovery brings.
+    /// The OSDs that last reported no space for recovery.
     pub(crate) without_room: BTreeSet<u32>,
-    /// Messages of OSDs for which this holds are lost.
+    /// Messages between OSDs with this property are lost.
     pub(crate) lose: fn(&Message) -> bool,
-    /// What OSDs ask of the monitors is lost.
+    /// OSDs' requests to the monitors are lost.
     pub(crate) unheard: bool,
     sequence: u64,
 }
 
 impl Company {
-    /// So many OSDs, all up, and one pool of one group; settled.
+    /// A cluster of `osds` OSDs, all up, and one pool of one PG; settled.
     pub(crate) fn new(osds: u32, min_size: u8, size: u8) -> Self {
         let mut company = Self::without_pool(osds);
         let before = company.monitors.map.epoch;
@@ -79,7 +79,7 @@ impl Company {
         company.wait(1500);
         company
     }
-    /// So many OSDs, all up.
+    /// A cluster of `osds` OSDs, all up.
     pub(crate) fn without_pool(osds: u32) -> Self {
         let mut monitors = Monitors::of(osds);
         let hosts: BTreeMap<u32, Host> = (0..osds).map(|osd| (osd, Host::new(osd))).collect();
@@ -104,7 +104,7 @@ impl Company {
         company
     }
 
-    /// Everybody hears of the changes since an epoch.
+    /// Distributes the changes since an epoch to all.
     pub(crate) fn tell_map(&mut self, since: Epoch) {
         let epoch = self.monitors.map.epoch;
         for host in self.hosts.values_mut() {
@@ -118,13 +118,13 @@ impl Company {
         }
         self.settle();
     }
-    /// The monitors commit something.
+    /// The monitors commit changes.
     pub(crate) fn commit(&mut self, changes: Vec<Change>) {
         let before = self.monitors.map.epoch;
         self.monitors.commit(changes);
         self.tell_map(before);
     }
-    /// A daemon dies, and everybody hears of it.
+    /// A daemon dies, and all others are informed.
     pub(crate) fn kill(&mut self, osd: u32) -> Host {
         let host = self.hosts.remove(&osd).expect("it runs");
         self.commit(vec![Change::OsdDown {
@@ -133,7 +133,7 @@ impl Company {
         }]);
         host
     }
-    /// Another life of it begins, on what was durable.
+    /// Another instance of it starts, on the durable state.
     pub(crate) fn revive(&mut self, host: Host, starts: u64) {
         let (id, now) = (
             host.osd.id().0,
@@ -151,7 +151,7 @@ impl Company {
         self.tell_map(before);
     }
 
-    /// Delivers until nobody has anything to say.
+    /// Delivers messages until none is left.
     pub(crate) fn settle(&mut self) {
         for round in 0.. {
             assert!(round < 10_000, "they talk without an end");
@@ -168,7 +168,7 @@ impl Company {
             }
             if under_way.is_empty() && requests.is_empty() {
                 // A store that answers at once has answered everything: one answer that is never
-                // taken keeps what is noted for all that follow.
+                // taken keeps the entries of all later ones.
                 let quiet = self
                     .hosts
                     .values()
@@ -246,7 +246,7 @@ impl Company {
                 }]);
             }
             Message::ClusterLog(m) => {
-                // As the monitors do.
+                // Like the monitors.
                 let keys = &mut self.log_keys;
                 let new = m
                     .lines
@@ -267,7 +267,7 @@ impl Company {
         }
     }
 
-    /// Time passes for everybody, in steps.
+    /// Time advances for all, in steps.
     pub(crate) fn wait(&mut self, ms: u64) {
         for _ in 0..ms.div_ceil(50) {
             for host in self.hosts.values_mut() {
@@ -277,7 +277,7 @@ impl Company {
         }
     }
 
-    /// Who serves the group.
+    /// The acting set of the PG.
     pub(crate) fn acting(&self) -> Vec<u32> {
         self.monitors.map.pgs[&PG]
             .acting
@@ -325,7 +325,7 @@ impl Company {
             ..OpRequest::default()
         }
     }
-    /// A client says something to the primary of an object.
+    /// A client sends a message to the primary of an object.
     pub(crate) fn say(&mut self, client: ClientId, object: &str, message: Message) {
         let pg = self.group(object);
         let (primary, epoch) = (
@@ -335,7 +335,7 @@ impl Company {
         self.host(primary)
             .tell(Entity::Client(client), epoch, message);
     }
-    /// Which group an object is in.
+    /// The PG of an object.
     pub(crate) fn group(&self, object: &str) -> PgId {
         let pg_num = self.monitors.map.pools[&PG.pool].pg_num;
         PgId {
@@ -343,7 +343,7 @@ impl Company {
             ..PG
         }
     }
-    /// Sends it again to whoever is primary now.
+    /// Resends it to the current primary.
     pub(crate) fn resend(&mut self, request: &OpRequest, data: &[u8]) {
         let (primary, epoch) = (
             self.monitors.map.pgs[&request.pg].acting[0].0,
@@ -360,7 +360,7 @@ impl Company {
             Message::OpRequest(request.clone(), payload),
         );
     }
-    /// The answer to an operation, when there is one.
+    /// The answer to an operation, if there is one.
     pub(crate) fn answer(
         &mut self,
         request: &OpRequest,
@@ -374,7 +374,7 @@ impl Company {
             Some(failure) => Err(failure.clone()),
         })
     }
-    /// An operation and its answer, within a few seconds.
+    /// Executes an operation and returns its answer, within a few seconds.
     pub(crate) fn op(
         &mut self,
         object: &str,
@@ -384,7 +384,7 @@ impl Company {
         let request = self.send(object, ops, data, 0);
         self.await_answer(&request).map(|(_, data)| data)
     }
-    /// The answer to what was sent, within a few seconds.
+    /// The answer to a sent operation, within a few seconds.
     pub(crate) fn await_answer(
         &mut self,
         request: &OpRequest,
@@ -398,7 +398,7 @@ impl Company {
         }
         panic!("no answer to {request:?}; {:?}", self.reports);
     }
-    /// What the parts of an answered operation returned.
+    /// The results of the parts of an answered operation.
     pub(crate) fn results(&self, request: &OpRequest) -> Vec<SubReply> {
         let (reply, _) = self
             .replies
@@ -429,7 +429,7 @@ impl Company {
         )
     }
 
-    /// The object's first block rots at a member.
+    /// Corrupts the object's first block at a member.
     pub(crate) fn rot(&mut self, osd: u32, object: &str) {
         let place = key::store_key(PG, &ObjectId::named(object));
         assert!(
@@ -454,7 +454,7 @@ impl Company {
         host.store.poll(&mut events);
         matches!(events[..], [nacre_store::Event::Read(_, Ok(_))])
     }
-    /// The object's data as the member's store has it.
+    /// The object's data in the member's store.
     pub(crate) fn data_at(&mut self, osd: u32, object: &ObjectId) -> Vec<u8> {
         let object = key::store_key(PG, object);
         match self.host(osd).store.peek(&nacre_store::Read::Data {
@@ -474,7 +474,7 @@ impl Company {
             Ok(nacre_store::ReadReply::Stat(Some(_)))
         )
     }
-    /// Other limits for everybody.
+    /// Sets other limits for all daemons.
     pub(crate) fn limit(&mut self, limits: crate::Limits) {
         for host in self.hosts.values_mut() {
             host.osd.set_limits(limits);
@@ -493,7 +493,7 @@ impl Company {
         );
         self.await_answer(&request).expect("it is there")
     }
-    /// Whether somebody said it in the cluster log.
+    /// Whether the cluster log contains the text.
     pub(crate) fn was_said(&self, text: &str) -> bool {
         self.log.iter().any(|line| line.contains(text))
     }

@@ -1,5 +1,5 @@
-//! What several daemons owe each other, and their clients, beyond one update: totals after a split,
-//! room, early answers.
+//! Stories of the obligations of several daemons towards each other, and towards their clients,
+//! beyond one update: totals after a split, space, early answers.
 
 use crate::company::Company;
 use crate::hollow_stories::weighted;
@@ -12,7 +12,7 @@ use nacre_wire::map::{Change, Weight};
 use nacre_wire::msg::client::{OpFailure, OpRequest, SubOp, op_flag};
 use nacre_wire::{Message, Payload};
 
-/// Numbers that look random and are the same every time.
+/// Reproducible pseudo-random numbers.
 struct Dice(u64);
 impl Dice {
     fn below(&mut self, n: u64) -> u64 {
@@ -33,7 +33,7 @@ fn split(company: &mut Company, pg_num: u32) {
     }]);
 }
 
-/// What the store of an OSD holds of a group: objects and bytes.
+/// The objects and bytes of a PG in the store of an OSD.
 fn recount(company: &mut Company, osd: u32, pg: PgId, pg_num: u32) -> (u64, u64) {
     let host = company.host(osd);
     let mut ask = |read: Read| {
@@ -70,7 +70,7 @@ fn recount(company: &mut Company, osd: u32, pg: PgId, pg_num: u32) -> (u64, u64)
     (sizes.len() as u64, sizes.iter().sum())
 }
 
-/// A split halved the totals and went on from the wrong base for ever.
+/// A split halved the totals and continued from the wrong base for ever.
 #[test]
 fn totals_are_exact_again_after_a_split_whatever_clients_do_meanwhile() {
     for seed in 0..4 {
@@ -109,7 +109,7 @@ fn totals_are_exact_again_after_a_split_whatever_clients_do_meanwhile() {
                 .count()
         };
         assert_eq!(estimated(&company), 4, "nobody has counted yet");
-        // Answers of the stores come late and in bursts, with updates before, between and after
+        // Answers of the stores arrive late and in bursts, with updates before, between and after
         // them.
         for round in 0..150 {
             if round == 0 {
@@ -139,7 +139,7 @@ fn totals_are_exact_again_after_a_split_whatever_clients_do_meanwhile() {
         assert_eq!(estimated(&company), 0, "everybody has counted");
         for last in [false, true] {
             if last {
-                // What is counted goes into the log, and to the members.
+                // The count goes into the log, and to the members.
                 for name in 0..40 {
                     company
                         .write(&format!("object-{name}"), b"end")
@@ -171,8 +171,8 @@ fn totals_are_exact_again_after_a_split_whatever_clients_do_meanwhile() {
     }
 }
 
-/// A replica that filled up before its primary had to halt: what was ordered cannot be refused. Now
-/// it says in time how it is, with heartbeats and with acknowledgements.
+/// A replica that filled up before its primary had to halt: an ordered update cannot be refused.
+/// Now it reports its space in time, with heartbeats and with acknowledgements.
 #[test]
 fn a_member_that_is_nearly_full_stops_what_needs_room_and_nothing_else() {
     let heartbeats: fn(&Message) -> bool = |message| matches!(message, Message::ReplicateAcks(_));
@@ -183,10 +183,10 @@ fn a_member_that_is_nearly_full_stops_what_needs_room_and_nothing_else() {
         company.write("b", b"hello").expect("there is room");
         company.wait(500);
         let member = company.acting()[place];
-        // What the host says at each wake-up.
+        // The host's report at each wake-up.
         company.host(member).osd.on_usage(100 << 30, 96 << 30);
         if place == 1 {
-            // Acknowledgements are lost meanwhile: the heartbeat says it.
+            // Acknowledgements are lost meanwhile: the heartbeat reports it.
             company.lose = other_way;
             company.wait(500);
             company.lose = |_| false;
@@ -215,10 +215,10 @@ fn a_member_that_is_nearly_full_stops_what_needs_room_and_nothing_else() {
     }
 }
 
-/// F14: each of three primaries may have had as much under way as clients had sent it, 64 MiB;
-/// stores of 128 MiB were full before anybody heard that one was nearly so, and all of them stopped
-/// (24 clients with objects of 3 MB). What is under way to a member is bounded by what that member
-/// keeps in reserve.
+/// F14: each of three primaries could have as much in flight as clients had sent it, 64 MiB; stores
+/// of 128 MiB were full before any OSD learned that one was nearly so, and all of them stopped (24
+/// clients with objects of 3 MB). The updates in flight to a member are limited by that member's
+/// reserve.
 #[test]
 fn what_is_under_way_to_a_small_store_fits_its_reserve() {
     const MB: usize = 1_000_000;
@@ -273,7 +273,7 @@ fn what_is_under_way_to_a_small_store_fits_its_reserve() {
     }
     assert_eq!(there(&mut company, acting[1]), 8);
 
-    // Larger than the share: alone, as long as there is room for one of each primary.
+    // Larger than the share: alone, as long as there is space for one of each primary.
     let large = write(&mut company, "large", 4 * MB);
     company.settle();
     assert!(matches!(company.answer(&large), Some(Ok(_))));
@@ -286,9 +286,9 @@ fn what_is_under_way_to_a_small_store_fits_its_reserve() {
     assert!(matches!(company.answer(&fits), Some(Ok(_))));
 }
 
-/// A write of one byte to an object that a snapshot preserves clones its omap in every store.
-/// Nothing counted that: some large omaps and a snapshot, and the stores of all members came to
-/// their ends at once and stopped, again after each restart, when the write was sent again.
+/// A write of one byte to an object that a snapshot preserves clones its omap in every store. This
+/// was not counted: with some large omaps and a snapshot, the stores of all members became full at
+/// once and stopped, again after each restart, when the write was resent.
 #[test]
 fn clones_fit_what_stores_have() {
     const MIB: u64 = 1 << 20;
@@ -310,7 +310,7 @@ fn clones_fit_what_stores_have() {
     }
     let acting = company.acting();
     let snap = crate::snap_stories::snapshot(&mut company, "monday");
-    // The reserve is 12 MiB, of which each of three primaries may have 2 under way: less than one
+    // The reserve is 12 MiB, of which each of three primaries may have 2 in flight: less than one
     // clone's 3 MB.
     let say = |company: &mut Company, free: u64| {
         for osd in &acting {
@@ -381,7 +381,7 @@ fn clones_fit_what_stores_have() {
         );
     }
     assert_eq!(cloned(&mut company, acting[1]), 6);
-    // What makes no clone any more is deleted however full the stores are.
+    // A deletion that makes no clone is executed even if the stores are full.
     say(&mut company, 1);
     let deleted = write(&mut company, &names[0], SubOp::Delete {});
     company.settle();
@@ -392,8 +392,8 @@ fn clones_fit_what_stores_have() {
     );
 }
 
-/// Parts of objects that recovery brings are counted as they come: the host looks only now and
-/// then.
+/// Parts of objects that recovery brings are counted on arrival: the host reports only from time to
+/// time.
 #[test]
 fn recovery_leaves_half_of_the_reserve_alone() {
     let mut company = Company::new(3, 2, 3);
@@ -409,7 +409,7 @@ fn recovery_leaves_half_of_the_reserve_alone() {
     company.lose = |message| matches!(message, Message::Push(..));
     company.revive(away, 2);
     company.lose = |_| false;
-    // 12.8 MiB are the reserve, and there is room for 4 MiB beside half of it.
+    // 12.8 MiB are the reserve, and there is space for 4 MiB besides half of it.
     company
         .host(member)
         .osd
@@ -429,8 +429,9 @@ fn recovery_leaves_half_of_the_reserve_alone() {
     );
 }
 
-/// A store takes only so much through its log at once. What was ordered cannot be refused, so a
-/// plain operation with some megabytes of omap stopped the daemon with the smallest device.
+/// A store accepts only a limited amount through its log at once. An ordered update cannot be
+/// refused, so a plain operation with some megabytes of omap stopped the daemon with the smallest
+/// device.
 #[test]
 fn what_a_members_store_would_not_take_is_refused_before_it_is_ordered() {
     let entries = |bytes: usize| {
@@ -451,7 +452,7 @@ fn what_a_members_store_would_not_take_is_refused_before_it_is_ordered() {
         let small = company.acting()[place];
         company.host(small).store.takes(takes);
         company.host(small).osd.on_store_limit(takes);
-        // Members say so when the next interval begins.
+        // Members report it when the next interval begins.
         let other = company
             .acting()
             .into_iter()
@@ -471,7 +472,8 @@ fn what_a_members_store_would_not_take_is_refused_before_it_is_ordered() {
     }
 }
 
-/// CEPH-46: applied everywhere, in memory, is told before durable, and to those who asked only.
+/// CEPH-46: the report that an update is applied everywhere, in memory, precedes the durable
+/// answer, and goes only to clients that requested it.
 #[test]
 fn who_asks_hears_of_applied_before_durable_and_never_after() {
     for slow in 0..3 {
@@ -510,7 +512,7 @@ fn who_asks_hears_of_applied_before_durable_and_never_after() {
         company.wait(2000);
         assert_eq!(company.early.len(), 1, "nothing more after the answer");
     }
-    // An update of which a member has not even heard is not applied everywhere.
+    // An update that a member has not received is not applied everywhere.
     let mut company = Company::new(3, 2, 3);
     company.lose = |message| matches!(message, Message::Replicate(..));
     let asks = company.send(
@@ -526,8 +528,9 @@ fn who_asks_hears_of_applied_before_durable_and_never_after() {
     assert!(matches!(company.answer(&asks), Some(Ok(_))));
 }
 
-/// All members lose power after an update was applied everywhere and before anybody flushed: it is
-/// gone. Its client, who keeps it until it is durable, sends it again, and it happens once.
+/// All members lose power after an update was applied everywhere and before any of them flushed:
+/// the update is lost. Its client, which keeps it until it is durable, resends it, and it is
+/// executed once.
 #[test]
 fn an_applied_update_that_all_members_lost_is_sent_again_and_happens_once() {
     for survivors in 0..2 {
@@ -565,8 +568,8 @@ fn an_applied_update_that_all_members_lost_is_sent_again_and_happens_once() {
     }
 }
 
-/// Every group that had something to backfill held a range at the same time, and with it the
-/// updates of so many objects.
+/// Every PG that had something to backfill held a range at the same time, and with it the updates
+/// of that many objects.
 #[test]
 fn a_few_groups_backfill_at_a_time_and_the_others_follow() {
     let mut company = Company::new(4, 1, 1);
@@ -581,7 +584,7 @@ fn a_few_groups_backfill_at_a_time_and_the_others_follow() {
     let old = company.acting()[0];
     let limit = crate::Limits::default().backfill_groups;
     company.lose = |message| matches!(message, Message::Progress(_));
-    // Logs are the whole history of these groups, so they would follow by log: they must not.
+    // Logs are the whole history of these PGs, so they would follow by log: they must not.
     for name in 0..100 {
         for _ in 0..60 {
             company
@@ -625,9 +628,9 @@ fn a_few_groups_backfill_at_a_time_and_the_others_follow() {
     );
 }
 
-/// F4, proven on processes: a listing was what the store had applied. It showed an object whose
-/// write was never committed, and hid one whose removal was not: what a client then built on
-/// vanished with the primary.
+/// F4, proven on processes: a listing showed the state that the store had applied. It contained an
+/// object whose write was never committed, and omitted one whose removal was not: work that a
+/// client then based on it vanished with the primary.
 #[test]
 fn a_listing_is_answered_when_what_it_shows_is_committed() {
     for removal in [false, true] {
@@ -669,9 +672,9 @@ fn a_listing_is_answered_when_what_it_shows_is_committed() {
     }
 }
 
-/// Simulator, seed 168: the store had listed when an object was brought that had been missing, and
-/// it was missing no more when the listing came: the object was in neither, though it had been
-/// there all the time.
+/// Simulator, seed 168: the store had listed when a missing object was recovered, and the object
+/// was no longer missing when the listing arrived: it was in neither, although it had existed all
+/// the time.
 #[test]
 fn a_listing_has_what_is_brought_while_the_store_lists() {
     let mut company = Company::new(3, 2, 3);
@@ -695,7 +698,7 @@ fn a_listing_has_what_is_brought_while_the_store_lists() {
         &[],
         0,
     );
-    // It looks what the first of them is, and lists again.
+    // It reads the state of the first of them, and lists again.
     company.host(primary).release();
     company.host(primary).release();
     company.lose = |_| false;
@@ -711,9 +714,9 @@ fn a_listing_has_what_is_brought_while_the_store_lists() {
     assert_eq!(objects.len(), 2, "{objects:?}");
 }
 
-/// Simulator, seed 310: the range that backfill compares keeps its objects from being written, and
-/// waited for one that the primary missed. Only an OSD that was down had that, so nobody could
-/// write any of them.
+/// Simulator, seed 310: the range that backfill compares blocks writes to its objects, and waited
+/// for one that the primary missed. Only an OSD that was down had that, so no client could write
+/// any of them.
 #[test]
 fn backfill_keeps_nobody_waiting_for_what_only_an_absent_member_has() {
     for lost_while_compared in [false, true] {
@@ -742,7 +745,7 @@ fn backfill_keeps_nobody_waiting_for_what_only_an_absent_member_has() {
         company.wait(1000);
         company.write("object-7", b"3").expect("one is enough");
         let left = match lost_while_compared {
-            // The second one takes over, and knows only that there is a newer one.
+            // The second one takes over, and knows only that there is a newer version.
             false => {
                 company.lose = |message| matches!(message, Message::Push(..));
                 company.revive(second_host, 2);
@@ -753,7 +756,7 @@ fn backfill_keeps_nobody_waiting_for_what_only_an_absent_member_has() {
                 company.revive(filled_host, 2);
                 second
             }
-            // The first one finds its own copy damaged, the only one.
+            // The first one finds its own replica damaged, the only one.
             true => {
                 company.lose = |message| matches!(message, Message::ScanReply(..));
                 company.revive(filled_host, 2);
@@ -779,8 +782,8 @@ fn backfill_keeps_nobody_waiting_for_what_only_an_absent_member_has() {
 }
 
 /// F32, proven on processes: a backfill target that lost one update dropped every later one for the
-/// rest of the interval, for there was a gap; nobody sent it again, since nobody waits for such a
-/// member. A group that was written to never became clean.
+/// rest of the interval because of the gap; the update was not resent, since nothing waits for such
+/// a member. A PG with continuous writes never became clean.
 #[test]
 fn a_backfill_target_that_lost_an_update_gets_it_all_the_same() {
     let mut company = Company::new(3, 2, 3);
@@ -808,7 +811,7 @@ fn a_backfill_target_that_lost_an_update_gets_it_all_the_same() {
     company.revive(host, 2);
     company.wait(500);
     assert!(!company.acting().contains(&spare), "it is to be backfilled");
-    // Only what goes to the target comes without data: the object lies beyond its cursor.
+    // Only messages to the target have no data: the object is beyond its cursor.
     company.lose =
         |message| matches!(message, Message::Replicate(update, _) if update.updates[0].entry_only);
     company.write("object-7", b"3").expect("the others have it");
@@ -844,8 +847,8 @@ fn a_backfill_target_that_lost_an_update_gets_it_all_the_same() {
 }
 
 /// Simulator, seed 1880: both members were out, and one of them was to serve beside a new one until
-/// that had all. It died before the monitors had heard of it; it was no member any more, so the
-/// interval did not end, and the new primary asked for it for ever.
+/// that was complete. It died before the monitors had received the request; it was no member any
+/// more, so the interval did not end, and the new primary requested it for ever.
 #[test]
 fn who_died_while_it_was_asked_for_is_not_waited_for() {
     let mut company = Company::new(4, 1, 2);
@@ -879,9 +882,9 @@ fn who_died_while_it_was_asked_for_is_not_waited_for() {
     );
 }
 
-/// Simulator, seed 3732: the map gave a group one member where two are needed to serve, for the
-/// others were out. A member that was out acted alone until that one was filled, and never took it:
-/// one OSD that is in is not enough, so nothing was to be asked for.
+/// Simulator, seed 3732: the map gave a PG one member where two are needed to serve, because the
+/// others were out. A member that was out acted alone until that one was filled, and never accepted
+/// it: one OSD that is in is not enough, so no acting set was requested.
 #[test]
 fn who_is_out_takes_the_one_that_it_has_filled() {
     for dead in [true, false] {
@@ -919,9 +922,9 @@ fn who_is_out_takes_the_one_that_it_has_filled() {
     }
 }
 
-/// Simulator, seed 3301: the map gave a group one member where two are needed, and that one peered
-/// before the other, which was out, was up again. An OSD that is out is none of an interval's
-/// members, so nothing began anew when it came: nobody served, and health had nothing to name.
+/// Simulator, seed 3301: the map gave a PG one member where two are needed, and that one peered
+/// before the other, which was out, was up again. An OSD that is out is not a member of an
+/// interval, so its arrival began no new one: no OSD served, and health had nothing to name.
 #[test]
 fn who_is_out_and_comes_late_covers_too() {
     let mut company = Company::new(3, 2, 2);
@@ -948,9 +951,9 @@ fn who_is_out_and_comes_late_covers_too() {
     assert_eq!(company.read("a").expect("there"), b"2");
 }
 
-/// F17, proven on processes: three blocked 4 MiB puts to a group that did not serve were queued
-/// again at every resend, until the daemon had no room for any client's operation: all other groups
-/// of that OSD starved.
+/// F17, proven on processes: three blocked 4 MiB puts to a PG that did not serve were queued again
+/// at every resend, until the daemon had no memory for any client's operation: all other PGs of
+/// that OSD starved.
 #[test]
 fn a_group_that_does_not_serve_takes_a_share_of_its_daemon() {
     let mut company = Company::new(3, 2, 3);
@@ -983,8 +986,8 @@ fn a_group_that_does_not_serve_takes_a_share_of_its_daemon() {
         "{ops} operations of {bytes} bytes"
     );
     assert!(company.host(serving).osd.wants_client_work());
-    // Of what was refused the first stands for all behind it: nothing later of this client is taken
-    // before it.
+    // Of the refused operations the first represents all behind it: no later one of this client is
+    // accepted before it.
     let mut late = others[199].clone();
     (late.attempt, late.answered_below) = (2, others[0].request.sequence);
     company.resend(&late, &[0]);
@@ -1009,8 +1012,8 @@ fn a_group_that_does_not_serve_takes_a_share_of_its_daemon() {
     assert_eq!(good, 200, "all are answered when the group serves");
 }
 
-/// Entries of maps, attributes and names weighed nothing: operations of 1 MiB each counted as 512
-/// bytes, and a group that did not serve held gigabytes of them.
+/// Entries of maps, attributes and names were not counted: operations of 1 MiB each counted as 512
+/// bytes, and a PG that did not serve held gigabytes of them.
 #[test]
 fn what_an_operation_carries_beside_data_is_weighed() {
     let mut company = Company::new(3, 2, 3);
@@ -1034,8 +1037,8 @@ fn what_an_operation_carries_beside_data_is_weighed() {
     );
 }
 
-/// A pool was removed while clients' operations were in hand. They were counted for ever, until the
-/// daemon took no operations of anybody any more.
+/// A pool was removed while clients' operations were in flight. They were counted for ever, until
+/// the daemon accepted no operations of any client any more.
 #[test]
 fn the_operations_of_a_removed_pool_take_no_room() {
     let mut company = Company::new(3, 2, 3);
@@ -1069,10 +1072,10 @@ fn the_operations_of_a_removed_pool_take_no_room() {
     assert_eq!(host.osd.client_load(), (0, 0));
 }
 
-/// A primary was cut off with read leases of its members that ran on. Somebody new took its place
-/// among them, who had never granted it a lease, and said so. His word was taken for the others':
-/// writes were answered while the old primary still answered reads with what had been before.
-/// The same if the new one leads: what it granted itself says nothing.
+/// A primary was cut off with read leases of its members that were still valid. A new OSD replaced
+/// it among them; it had never granted the primary a lease, and reported that. Its report was taken
+/// for the others': writes were answered while the old primary still answered reads with the former
+/// data. The same if the new OSD leads: its own grants say nothing.
 #[test]
 fn nobody_serves_before_the_old_primarys_leases_end_whoever_is_new() {
     for leads in [false, true] {
@@ -1148,8 +1151,8 @@ fn nobody_serves_before_the_old_primarys_leases_end_whoever_is_new() {
     }
 }
 
-/// A member that had left was filled, and its daemon stopped: its store takes less in one
-/// transaction than the others', and only those who serve had been asked how much they take.
+/// A member that had left was filled, and its daemon stopped: its store accepts less in one
+/// transaction than the others', and only the serving members had been asked for their limits.
 #[test]
 fn what_the_store_of_one_that_is_filled_would_not_take_is_refused() {
     let mut company = Company::new(3, 2, 3);
@@ -1170,7 +1173,7 @@ fn what_the_store_of_one_that_is_filled_would_not_take_is_refused() {
     }]);
     company.revive(away, 2);
     company.host(spare).osd.on_store_limit(64 << 10);
-    // It says so when the next interval begins.
+    // It reports it when the next interval begins.
     let other = company.acting()[1];
     let host = company.kill(other);
     company.revive(host, 2);
@@ -1188,13 +1191,13 @@ fn what_the_store_of_one_that_is_filled_would_not_take_is_refused() {
     company.op("a", entries(20_000), &[]).expect("it fits");
 }
 
-/// A member of the last activation that was out had the longest log, and died while it was asked
-/// for that. It was none of the interval's members, so the interval did not end, and the group
+/// A member of the last activation that was out had the longest log, and died while the log was
+/// requested from it. It was not a member of the interval, so the interval did not end, and the PG
 /// waited for the log for ever.
 #[test]
 fn who_died_while_its_log_was_asked_for_is_not_waited_for() {
     let mut company = Company::new(3, 1, 2);
-    // What the third has stays there.
+    // The third's data stays there.
     company.lose = |message| matches!(message, Message::Discard(_));
     company.write("a", b"1").expect("all are there");
     let first = company.acting()[0];
@@ -1229,9 +1232,9 @@ fn who_died_while_its_log_was_asked_for_is_not_waited_for() {
     assert_eq!(company.read("b").expect("the others serve"), b"2");
 }
 
-/// A target of backfill that had lost more than the log remembers began anew while a range was
-/// being copied to it. The range's end became its cursor, and what it had missed before the range
-/// was never looked at: it served old data.
+/// A target of backfill that had lost more than the log contains started over while a range was
+/// being copied to it. The range's end became its cursor, and objects that it had missed before the
+/// range were never compared: it served old data.
 #[test]
 fn a_target_that_starts_over_is_compared_from_its_beginning() {
     let mut company = Company::new(3, 2, 3);
@@ -1281,8 +1284,8 @@ fn a_target_that_starts_over_is_compared_from_its_beginning() {
         inside(&mut company, &first) && !inside(&mut company, &last),
         "a range in the middle is under way"
     );
-    // What lies beyond the cursor goes to the target without data. It is lost, and what follows is
-    // of no use to it.
+    // Updates beyond the cursor go to the target without data. One is lost, and the later ones are
+    // useless to it.
     company.lose = |message| match message {
         Message::Push(push, _) => push.object.name.as_bytes() == b"blocker",
         Message::Replicate(update, _) => update.updates[0].entry_only,
@@ -1310,9 +1313,9 @@ fn a_target_that_starts_over_is_compared_from_its_beginning() {
     }
 }
 
-/// A member that is asked what is left of the old primary's leases spoke of those of whoever asked.
-/// Those may be older: the new primary answered while the old one still might, with what the new
-/// one had changed meanwhile.
+/// A member that is asked for the remaining time of the old primary's leases answered for the
+/// leases of the asking OSD. Those may be older: the new primary answered while the old one still
+/// could, with data that the new one had changed meanwhile.
 #[test]
 fn what_a_member_says_of_leases_is_of_the_old_primarys() {
     let mut company = Company::new(3, 2, 3);
@@ -1327,7 +1330,7 @@ fn what_a_member_says_of_leases_is_of_the_old_primarys() {
             company.settle();
         }
     };
-    // The next primary is silent for a while: the other has granted it nothing for so long.
+    // The next primary is silent for a while: the other has granted it nothing for that time.
     pass(&mut company, [old, other], 8);
     drop(company.kill(old));
     assert_eq!(company.acting()[0], new);
@@ -1350,7 +1353,7 @@ fn what_a_member_says_of_leases_is_of_the_old_primarys() {
 }
 
 /// An object behind the page that was being counted changed meanwhile, and was counted with that
-/// page and again with its own: the group's totals were wrong from then on.
+/// page and again with its own: the PG's totals were wrong from then on.
 #[test]
 fn what_changes_behind_the_page_that_is_counted_is_counted_once() {
     let mut company = Company::new(1, 1, 1);
@@ -1400,7 +1403,7 @@ fn what_changes_behind_the_page_that_is_counted_is_counted_once() {
     }
 }
 
-/// (Planted by a stranger: all of them were named.) Health names the disk that a write waits for,
+/// (Planted by a reviewer: all of them were named.) Health names the disk that a write waits for,
 /// and no other.
 #[test]
 fn a_slow_write_names_who_has_not_made_it_durable() {
@@ -1434,7 +1437,7 @@ fn a_slow_write_names_who_has_not_made_it_durable() {
     }
 }
 
-/// (Planted by a stranger.) While a group does not serve its clients are told why.
+/// (Planted by a reviewer.) While a PG does not serve, its clients are informed of the reason.
 #[test]
 fn who_waits_for_a_group_that_does_not_serve_is_told_why() {
     let mut company = Company::new(2, 2, 2);
@@ -1464,9 +1467,9 @@ fn who_waits_for_a_group_that_does_not_serve_is_told_why() {
     assert!(told.iter().any(|reason| reason.contains("1.0")), "{told:?}");
 }
 
-/// (Reading; F17.) Each repetition of an update that was not durable everywhere kept its data until
-/// then: one slow member and ten clients filled what the daemon holds for clients, and it read
-/// nothing of any other group.
+/// (Review; F17.) Each resend of an update that was not durable everywhere kept its data until
+/// then: one slow member and ten clients filled the daemon's memory for clients, and it received
+/// nothing for any other PG.
 #[test]
 fn repetitions_of_what_is_not_committed_take_nothing() {
     let mut company = Company::new(3, 2, 3);

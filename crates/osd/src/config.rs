@@ -1,4 +1,5 @@
-//! What an OSD is told at its start, and the limits and times that options of the map may change.
+//! The settings of an OSD at its start, and the limits and times that options of the map may
+//! change.
 
 use nacre_types::OsdId;
 use nacre_wire::map::Address;
@@ -8,14 +9,14 @@ use std::time::Duration;
 /// the map when it changes.
 #[derive(Clone, Debug)]
 pub struct OsdConfig {
-    /// Which OSD.
+    /// The OSD's id.
     pub id: OsdId,
     /// A random number of this process, never 0: the monitors grant an instance to it
     /// ([`nacre_wire::msg::monitor::Boot`]).
     pub process: u64,
     /// Identity of the store.
     pub store: u128,
-    /// Where this life listens.
+    /// The address that this instance listens on.
     pub address: Address,
     /// Device class for CRUSH.
     pub class: String,
@@ -32,27 +33,27 @@ pub struct OsdConfig {
 /// Protocol timing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Between two pings of a peer.
+    /// The time between two pings of a peer.
     pub ping_interval: Duration,
-    /// How long a granted read lease runs; at most 500 ms (DESIGN §3).
+    /// The duration of a granted read lease; at most 500 ms (DESIGN §3).
     pub lease: Duration,
     /// A peer silent for longer is reported.
     pub grace: Duration,
-    /// Unanswered protocol messages are repeated after this.
+    /// Unanswered protocol messages are repeated after this time.
     pub retry_interval: Duration,
-    /// Between two beacons.
+    /// The time between two beacons.
     pub beacon_interval: Duration,
-    /// An operation that waits for longer is explained to its client.
+    /// The client of an operation that waits longer is informed of the reason.
     pub complain_after: Duration,
     /// A call of the store's device that takes longer is reported.
     pub device_slow: Duration,
-    /// After this the OSD asks to be marked down: others serve meanwhile. It comes back when its
-    /// device answers.
+    /// After this time the OSD requests to be marked down: others serve meanwhile. It returns when
+    /// its device answers.
     pub device_stall: Duration,
-    /// After this the host ends the daemon.
+    /// After this time the host ends the daemon.
     pub device_hung: Duration,
-    /// Bound of the difference between two hosts' clock *rates*, in parts per million: leases are
-    /// granted that much longer than they are used.
+    /// The maximum difference between two hosts' clock *rates*, in parts per million: leases are
+    /// granted longer than they are used by that factor.
     pub drift_ppm: u32,
 }
 impl Default for Timing {
@@ -72,62 +73,62 @@ impl Default for Timing {
     }
 }
 
-/// Sizes.
+/// Limits of sizes and numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Log entries kept of a clean placement group: from so many to twice as many. Nobody needs
-    /// them while all members are there (from when one is missed, the log grows), and those that a
-    /// checkpoint of the store meets cost its index an insertion and a removal each.
+    /// Log entries kept of a clean placement group: from this number to twice as many. They are not
+    /// needed while all members are present (when one is missing, the log grows), and those that
+    /// are still there at a checkpoint of the store cost its index an insertion and a removal each.
     pub log_entries_min: usize,
-    /// Log entries kept while a member is away, so that it can come back by log.
+    /// Log entries kept while a member is away, so that it can return by log.
     pub log_entries_max: usize,
-    /// Objects that one group recovers at a time.
+    /// Objects that one PG recovers at a time.
     pub recovery_objects: usize,
-    /// Objects that all groups recover at a time.
+    /// Objects that all PGs recover at a time.
     pub recovery_objects_total: usize,
-    /// Groups that compare and push a range for backfill at a time: clients' updates of a range
-    /// wait meanwhile.
+    /// PGs that compare and push a range for backfill at a time: clients' updates of a range wait
+    /// meanwhile.
     pub backfill_groups: usize,
     /// Bytes of one push.
     pub push_bytes: u64,
     /// Objects that backfill compares at a time.
     pub scan_objects: u32,
-    /// Object contexts cached per group: some 400 bytes each, a kilobyte with attributes; fewer
-    /// cost a look into the store per update of a cold object.
+    /// Object contexts cached per PG: some 400 bytes each, a kilobyte with attributes; a smaller
+    /// cache costs a read of the store per update of a cold object.
     pub contexts: usize,
-    /// Client operations in hand; more are not taken from the connections (see
+    /// Client operations in flight; more are not received from the connections (see
     /// [`crate::Osd::wants_client_work`]).
     pub client_ops: usize,
-    /// Bytes of client operations in hand.
+    /// Bytes of client operations in flight.
     pub client_bytes: u64,
-    /// Objects of a group that is not ours any more that are erased in one step.
+    /// Objects erased in one step, of a PG that is no longer ours.
     pub erase_objects: usize,
-    /// Objects that trimming and counting look at in one step.
+    /// Objects that trimming and counting read in one step.
     pub page_objects: usize,
-    /// Objects in one answer to a listing, at most.
+    /// The maximum number of objects in one answer to a listing.
     pub list_objects: usize,
-    /// Omap entries of one part of an object that is pushed.
+    /// Omap entries in one part of an object that is pushed.
     pub push_entries: usize,
-    /// Entries of a group's metadata that are read at a time when the daemon starts.
+    /// Entries of a PG's metadata that are read at a time when the daemon starts.
     pub boot_entries: usize,
-    /// Bytes of a group's log, results of methods included; what is older is forgotten, whoever
-    /// may be away.
+    /// Bytes of a PG's log, results of methods included; older entries are trimmed, even if a
+    /// member is away.
     pub log_bytes: usize,
-    /// Bytes of a message between OSDs about a group's log, memory or objects; longer ones go in
+    /// Bytes of a message between OSDs about a PG's log, memory or objects; longer ones are sent in
     /// parts.
     pub message_bytes: usize,
-    /// Bytes that a group remembers of operations whose log entry is gone and whose client has not
+    /// Bytes of operations that a PG remembers whose log entry is trimmed and whose client has not
     /// confirmed the answer.
     pub records_bytes: usize,
-    /// Client instances that one group remembers, and an eighth more: some 200 bytes each, in
-    /// memory and in the store. Of one that was forgotten, what it sent before then and has no
-    /// answer to is refused as of unknown outcome (`pg/dedup.rs`).
+    /// Client instances that one PG remembers, and an eighth more: some 200 bytes each, in memory
+    /// and in the store. An unanswered operation that a forgotten client sent before it was
+    /// forgotten is refused as of unknown outcome (`pg/dedup.rs`).
     pub clients_remembered: usize,
-    /// Bytes of answers that one group remembers of operations that changed nothing.
+    /// Bytes of answers that one PG remembers of operations that changed nothing.
     pub answered_bytes: usize,
     /// Messages that wait for a newer map.
     pub held_messages: usize,
-    /// Map changes kept for those who are behind.
+    /// Map changes kept for peers that are behind.
     pub deltas_kept: usize,
 }
 impl Default for Limits {

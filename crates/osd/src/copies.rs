@@ -1,4 +1,4 @@
-//! Sources of copies that this daemon has asked for (`pg/copy.rs`), and whose turn it is.
+//! Sources of copies that this daemon has requested (`pg/copy.rs`), and the queue for requests.
 
 use nacre_object::Source;
 use nacre_types::{Epoch, Instance, ObjectId, PgId, Time};
@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Sources that one daemon asks for at one time: each may be as large as an operation.
+/// Sources that one daemon requests at one time: each may be as large as an operation.
 const COPIES_MAX: usize = 8;
-/// A question that was not asked again for so many retries is nobody's any more.
+/// A request that was not repeated for this number of retries is considered abandoned.
 const FORGOTTEN_AFTER: u32 = 64;
-/// Copies' questions are told from programs' by this bit of their numbers.
+/// This bit of their numbers distinguishes copies' requests from those for classes.
 const NUMBER_BIT: u64 = 1 << 63;
 
-/// Who asked for a source.
+/// The operation that requested a source.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) pg: PgId,
@@ -26,21 +26,22 @@ pub(crate) struct Asked {
     pub(crate) attempt: u32,
 }
 
-/// Sources that were asked for, by number.
+/// Requested sources, by number.
 #[derive(Debug, Default)]
 pub struct Copies {
     asked: BTreeMap<u64, Asked>,
     next: u64,
-    /// Who found no room: since when it has waited for its turn, and when it was last seen to.
+    /// Requests beyond the limit: since when each has waited for its turn, and when it was last
+    /// repeated.
     turned_away: BTreeMap<(PgId, RequestId), (Time, Time)>,
 }
 
-/// A source that has come, or why it does not.
+/// A source that has arrived, or the failure.
 #[derive(Debug)]
 pub struct Copied {
-    /// The target's group.
+    /// The target's PG.
     pub pg: PgId,
-    /// In which interval it was asked for.
+    /// The interval in which it was requested.
     pub interval: Epoch,
     pub(crate) target: ObjectId,
     pub(crate) request: RequestId,
@@ -48,9 +49,9 @@ pub struct Copied {
 }
 
 impl Copies {
-    /// An answer to one of the questions, if it is one. Whoever is asked with an old map is asked
-    /// again. Numbers begin again with each `instance`: what an earlier one asked for is
-    /// another copy's.
+    /// A reply to one of the requests, if it is one. A request sent with an old map is repeated.
+    /// Numbers begin again with each `instance`: a request of an earlier one belongs to another
+    /// copy.
     pub fn on_answer(
         &mut self,
         instance: Instance,
@@ -84,7 +85,7 @@ impl Copies {
         })
     }
 
-    /// The number and the attempt of a question that may be asked now, unless it was asked a short
+    /// The number and the attempt of a request that may be sent now, unless it was sent a short
     /// while ago.
     pub(crate) fn turn(
         &mut self,
@@ -95,7 +96,7 @@ impl Copies {
     ) -> Option<(u64, u32)> {
         self.asked
             .retain(|_, asked| now.since(asked.at) < retry * FORGOTTEN_AFTER);
-        // The same question keeps its number: where it waits already it does not wait twice.
+        // A repeated request keeps its number: it does not wait twice at the source.
         let ours =
             |asked: &Asked| (asked.pg, asked.interval, asked.request) == (pg, interval, request);
         let before = self
@@ -107,8 +108,8 @@ impl Copies {
         if before.as_ref().is_some_and(|(_, asked)| waits(asked)) {
             return None;
         }
-        // A source that does not answer leaves its place to others meanwhile, and asks again when
-        // it is its turn: places go to those who have waited longest.
+        // A source that does not answer leaves its place to others meanwhile, and is requested
+        // again in its turn: places go to the requests that have waited longest.
         self.turned_away
             .retain(|_, (_, seen)| now.since(*seen) < retry * 2);
         let waited = self
@@ -143,12 +144,12 @@ impl Copies {
         })
     }
 
-    /// The question of this number is asked.
+    /// The request with this number is sent.
     pub(crate) fn ask(&mut self, number: u64, asked: Asked) {
         self.asked.insert(number, asked);
     }
 
-    /// Whether the number is of a copy's question.
+    /// Whether the number is that of a copy's request.
     #[must_use]
     pub const fn is_ours(number: u64) -> bool {
         number & NUMBER_BIT != 0

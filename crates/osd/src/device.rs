@@ -1,24 +1,24 @@
-//! What the OSD makes of its device's answers, or of their absence (DESIGN §3: every device call
+//! The OSD's reaction to its device's answers, or to their absence (DESIGN §3: every device call
 //! has a deadline).
 //!
 //! ```text
-//!  oldest call takes    device_slow ─▶ the beacon says so: health names the device
+//!  oldest call takes    device_slow ─▶ the beacon reports it: health names the device
 //!                       device_stall ─▶ "mark me down": others serve; no boot until the device answers
 //!                       device_hung ─▶ the host ends the daemon (`node/src/watchdog.rs`)
 //! ```
-//! The host measures ([`nacre_role::Input::Device`]); what is decided is decided here. The monitors
-//! may disagree with "mark me down": when most OSDs say it, their common disk is slow, and taking
-//! all of them down would help nobody.
+//! The host measures ([`nacre_role::Input::Device`]); the decisions are made here. The monitors may
+//! refuse "mark me down": if most OSDs request it, their common disk is slow, and taking all of
+//! them down would help no client.
 
 use crate::config::Timing;
 use nacre_role::DeviceCall;
 use nacre_types::Time;
 use std::time::Duration;
 
-/// How long health goes on naming a device that was slow once.
+/// How long health continues to name a device that was slow once.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
-/// See the module head.
+/// The state of the device; see the module head.
 #[derive(Debug, Default)]
 pub struct DeviceWatch {
     text: String,
@@ -27,19 +27,20 @@ pub struct DeviceWatch {
     stalled: bool,
 }
 
-/// What follows from a look at the device.
+/// The consequences of an observation of the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceNews {
     /// A beacon is due at once.
     pub tell: bool,
-    /// Ask to be marked down, now and with every further look.
+    /// Request to be marked down, now and with every further observation.
     pub stalled: bool,
-    /// Take that back.
+    /// Withdraw that request.
     pub answers_again: bool,
 }
 
 impl DeviceWatch {
-    /// The host looked: `call` is the oldest call under way, or one that ended and took long.
+    /// An observation of the host: `call` is the oldest call in progress, or one that ended and
+    /// took long.
     pub fn look(&mut self, now: Time, call: Option<&DeviceCall>, timing: &Timing) -> DeviceNews {
         let stalled = call.is_some_and(|call| !call.ended && call.age >= timing.device_stall);
         let mut news = DeviceNews {
@@ -56,7 +57,7 @@ impl DeviceWatch {
         news
     }
 
-    /// What health says of the device; empty: nothing.
+    /// The text on the device for health; empty: none.
     pub fn text(&mut self, now: Time) -> String {
         if !self.stalled && now.since(self.at) > REMEMBERED {
             self.text.clear();
@@ -64,7 +65,7 @@ impl DeviceWatch {
         self.text.clone()
     }
 
-    /// Whether it keeps us from serving.
+    /// Whether it prevents us from serving.
     #[must_use]
     pub const fn is_stalled(&self) -> bool {
         self.stalled

@@ -1,5 +1,5 @@
-//! Operations that somebody else evaluates, beside the daemon's own thread: a method of theirs
-//! takes longer than that has (`nacre_object::methods`).
+//! Operations evaluated outside of the daemon's own thread, because one of their methods takes too
+//! long for it (`nacre_object::methods`).
 
 use nacre_object::claims::Scene;
 use nacre_object::evaluate::Brought;
@@ -11,8 +11,8 @@ use nacre_types::{ClientId, Epoch, PgId, Time};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, OpRequest};
 
-/// An operation to be evaluated by somebody who has the time: everything it depends on, so that
-/// nothing can change under it.
+/// An operation to be evaluated on another thread: it contains everything that the evaluation
+/// depends on, so that nothing can change under it.
 #[derive(Debug)]
 pub struct EvaluateJob {
     pub(crate) pg: PgId,
@@ -29,7 +29,7 @@ pub struct EvaluateJob {
     pub(crate) facts: Facts,
 }
 
-/// What became of it.
+/// The result of an evaluation.
 #[derive(Debug)]
 pub struct Evaluated {
     pub(crate) pg: PgId,

@@ -1,18 +1,19 @@
-//! Other OSDs: whether they live, and the read leases between us (CEPH-47; DESIGN §3, Read leases).
+//! Other OSDs: whether they are alive, and the read leases between us (CEPH-47; DESIGN §3, Read
+//! leases).
 //!
 //! ```text
-//!  P (primary of some groups)                      R (replica in them)
+//!  P (primary of some PGs)                          R (replica in them)
 //!  stamp = P's clock ── Ping ──▶ grants until R's clock + lease × (1 + drift)
 //!  may read until stamp + lease ◀── Pong ──
 //! ```
 //! P counts from when it *sent*, R from when it *received*, and R adds the drift bound: P's right
-//! always ends first. A lease is for a pair of OSDs, not for a group. R hands what is left of it to
-//! whoever peers a group that P was primary of ([`Peers::lease_left`]). P uses a lease only if R
+//! always ends first. A lease is for a pair of OSDs, not for a PG. R reports its remaining time to
+//! an OSD that peers a PG of which P was primary ([`Peers::lease_left`]). P uses a lease only if R
 //! knew no newer map than P does now ([`Peers::on_pong`]); a restarted R assumes that it had just
-//! granted one to everybody.
+//! granted one to every OSD.
 //!
-//! Liveness: any message counts. A daemon that woke late takes its own lateness off before it
-//! accuses anyone.
+//! Liveness: any message counts. A daemon that woke late subtracts its own lateness before it
+//! reports others.
 
 use crate::config::Timing;
 use nacre_types::{Epoch, Instance, OsdId, Time};
@@ -22,7 +23,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 struct Peer {
     instance: Instance,
-    /// Since when we know of this instance.
+    /// Since when we know this instance.
     since: Time,
     heard: Time,
     pinged: Time,
@@ -33,26 +34,26 @@ struct Peer {
     no_room: bool,
 }
 
-/// All other OSDs we share groups with.
+/// All other OSDs that we share PGs with.
 #[derive(Clone, Debug)]
 pub struct Peers {
     timing: Timing,
-    /// The longest lease that any life of ours grants: options shorten it.
+    /// The longest lease that any instance of ours grants: options shorten it.
     lease_max: Duration,
     peers: BTreeMap<OsdId, Peer>,
     granted: BTreeMap<OsdId, Time>,
-    /// Until when leases may run that an earlier life of ours granted.
+    /// The latest end of leases that an earlier instance of ours may have granted.
     inherited_until: Time,
 }
 
-/// What to tell the monitors of a peer.
+/// A report on a peer for the monitors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accusation {
-    /// Who.
+    /// The peer.
     pub target: OsdId,
-    /// Which life.
+    /// Its instance.
     pub instance: Instance,
-    /// Silent for how long.
+    /// The duration of its silence.
     pub silent: Duration,
     /// It answers again.
     pub alive: bool,
@@ -61,7 +62,7 @@ pub struct Accusation {
 }
 
 impl Peers {
-    /// Nobody.
+    /// No peers yet.
     #[must_use]
     pub fn new(timing: Timing) -> Self {
         Self {
@@ -73,17 +74,17 @@ impl Peers {
         }
     }
 
-    /// The daemon starts: whatever an earlier life granted is still running.
+    /// The daemon starts: leases granted by an earlier instance may still be valid.
     pub fn start(&mut self, now: Time) {
         if !crate::mutant(crate::Mutant::LeaseForgottenAfterRestart) {
             self.inherited_until = now + self.granted_for(self.lease_max);
         }
     }
 
-    /// Other timing from now on. Leases that were granted run as they were granted.
+    /// Sets new timing. Leases already granted are unchanged.
     ///
     /// # Panics
-    /// When it has a longer lease than [`Self::new`] was given: a restart assumes that one.
+    /// When it has a longer lease than [`Self::new`] got: a restart assumes that one.
     pub fn set_timing(&mut self, timing: Timing) {
         assert!(
             timing.lease <= self.lease_max,
@@ -96,7 +97,7 @@ impl Peers {
         lease + lease * self.timing.drift_ppm / 1_000_000 * 2
     }
 
-    /// Watch these and no others.
+    /// Sets the watched peers.
     pub fn watch(&mut self, now: Time, peers: impl Iterator<Item = (OsdId, Instance)>) {
         let mut old = std::mem::take(&mut self.peers);
         for (osd, instance) in peers {
@@ -119,12 +120,12 @@ impl Peers {
         }
     }
 
-    /// Who is watched.
+    /// The watched peers.
     pub fn watched(&self) -> impl Iterator<Item = OsdId> + '_ {
         self.peers.keys().copied()
     }
 
-    /// Who is watched, in which life.
+    /// The watched peers, with their instances.
     pub fn instances(&self) -> impl Iterator<Item = (OsdId, Instance)> + '_ {
         self.peers.iter().map(|(osd, peer)| (*osd, peer.instance))
     }
@@ -137,33 +138,33 @@ impl Peers {
         }
     }
 
-    /// It says whether its store has room.
+    /// The peer reports whether its store has space.
     pub fn says_full(&mut self, osd: OsdId, nearly: bool) {
         if let Some(peer) = self.peers.get_mut(&osd) {
             peer.nearly_full = nearly;
         }
     }
-    /// Whether it last said that its store is nearly full.
+    /// Whether the peer last reported that its store is nearly full.
     #[must_use]
     pub fn is_nearly_full(&self, osd: OsdId) -> bool {
         self.peers.get(&osd).is_some_and(|peer| peer.nearly_full)
     }
 
-    /// It says whether it has lately had no room for what recovery brings.
+    /// The peer reports whether it has recently had no space for recovery.
     pub fn says_no_room(&mut self, osd: OsdId, none: bool) {
         if let Some(peer) = self.peers.get_mut(&osd) {
             peer.no_room = none;
         }
     }
-    /// Whether it last said that it has no room for what recovery brings.
+    /// Whether the peer last reported that it has no space for recovery.
     #[must_use]
     pub fn has_no_room(&self, osd: OsdId) -> bool {
         self.peers.get(&osd).is_some_and(|peer| peer.no_room)
     }
 
-    /// Its port refuses connections: the process is gone. Of an instance that we have just heard of
-    /// this may be old news about the one before, which would mark it down once more: if it is
-    /// true, it is true again at the next ping.
+    /// Its port refuses connections: the process is gone. For an instance that we have just heard
+    /// of, this may be an old report on the previous one, which would mark it down once more: if
+    /// the report is true, it is repeated at the next ping.
     pub fn refused(&mut self, now: Time, osd: OsdId) {
         if let Some(peer) = self.peers.get_mut(&osd)
             && now.since(peer.since) >= self.timing.ping_interval * 2
@@ -180,8 +181,9 @@ impl Peers {
         self.timing.lease
     }
 
-    /// Takes a lease. `theirs` is the epoch the granting OSD knew, `ours` the one we know: were it
-    /// newer, the grant might come from an interval that has already taken a group from us.
+    /// Accepts a lease. `theirs` is the epoch that the granting OSD knew, `ours` the one that we
+    /// know: if theirs is newer, the grant might come from an interval that has already taken a PG
+    /// from us.
     pub fn on_pong(
         &mut self,
         from: OsdId,
@@ -199,8 +201,9 @@ impl Peers {
         }
     }
 
-    /// Leases do not outlive the map they were granted under: when a newer map ends an interval,
-    /// what remains serves only the groups whose interval goes on. (The pair's lease itself stays.)
+    /// Leases do not outlive the map that they were granted under: when a newer map ends an
+    /// interval, the remaining lease serves only the PGs whose interval continues. (The pair's
+    /// lease itself stays.)
     #[must_use]
     pub fn lease_until(&self, osd: OsdId) -> Time {
         if crate::mutant(crate::Mutant::ReadLeaseIgnored) {
@@ -211,14 +214,14 @@ impl Peers {
             .map_or(Time::ZERO, |peer| peer.lease_until)
     }
 
-    /// How long a former primary may still answer reads under a lease from us.
+    /// How long a former primary may still answer reads under our lease.
     #[must_use]
     pub fn lease_left(&self, now: Time, primary: OsdId) -> Duration {
         let granted = self.granted.get(&primary).copied().unwrap_or(Time::ZERO);
         granted.max(self.inherited_until).since(now)
     }
 
-    /// Whom to ping now.
+    /// The peers to ping now.
     pub fn due_pings(&mut self, now: Time) -> Vec<OsdId> {
         let interval = self.timing.ping_interval;
         let due = |peer: &Peer| now.since(peer.pinged) >= interval;
@@ -230,15 +233,15 @@ impl Peers {
         pings
     }
 
-    /// We woke this much too late: our not having heard anyone is our own doing.
+    /// We woke late by this time: silence during it was our own fault.
     pub fn discount(&mut self, late: Duration, now: Time) {
         for peer in self.peers.values_mut() {
             peer.heard = (peer.heard + late).min(now);
         }
     }
 
-    /// Whom to accuse, and whose accusation to take back. Repeats at most once per ping interval
-    /// and peer.
+    /// The peers to report as silent, and the reports to withdraw. Repeated at most once per ping
+    /// interval and peer.
     pub fn accusations(&mut self, now: Time) -> Vec<Accusation> {
         let (grace, every) = (self.timing.grace, self.timing.ping_interval * 2);
         let mut all = Vec::new();
@@ -313,8 +316,8 @@ mod tests {
         assert_eq!(r.lease_left(ms(5000), OsdId(1)), Duration::ZERO);
     }
 
-    /// A connection refused by the process before, told after the map had the next one: it was
-    /// marked down, with everybody's groups (F29).
+    /// A connection refused by the previous process, reported after the map had the next one: that
+    /// one was marked down, with all its PGs (F29).
     #[test]
     fn a_refusal_says_nothing_of_an_instance_that_is_just_known() {
         let (mut p, _) = pair();

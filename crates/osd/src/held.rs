@@ -1,15 +1,15 @@
 //! Messages that wait until we have a map, or may act on it.
 //!
 //! ```text
-//!  message of epoch 9, ours is 7 ─▶ room? ─no─▶ its sender repeats it
-//!                                     └yes─▶ held ─▶ epoch 9: received · 20 s: dropped, its sender repeats it
+//!  message of epoch 9, ours is 7 ─▶ space? ─no─▶ its sender repeats it
+//!                                     └yes──▶ held ─▶ epoch 9: received · 20 s: dropped, its sender repeats it
 //! ```
-//! A fence or an epoch of the far future must not fill our memory, nor take the room of others for
-//! good: what is held goes after a while, of one sender there is half of all at most, and a quarter
-//! is the peers' alone. Nothing looks through what is held when a message comes.
+//! A fence or an epoch of the far future must not fill our memory, nor take the memory of others
+//! for ever: held messages are dropped after a while, one sender has at most half of the total, and
+//! a quarter is reserved for peers. No message arrival scans the held ones.
 //!
-//! Invariant: who drops an operation of a client notes that it was turned away. Copies of later
-//! ones are held behind it, before its own later copy, and would overtake it.
+//! Invariant: a component that drops a client's operation notes that it was turned away. Copies of
+//! later operations are held behind it, before its own later copy, and would overtake it.
 
 use nacre_types::{Entity, Epoch, Time};
 use nacre_wire::Message;
@@ -17,10 +17,11 @@ use nacre_wire::msg::payload_len;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Bytes of messages held, of one sender and of all. Always one, whatever its size.
+/// Bytes of messages held, of one sender and of all. One is always accepted, regardless of its
+/// size.
 const BYTES_EACH: usize = 32 << 20;
 const BYTES: usize = 128 << 20;
-/// Senders repeat within seconds; what its sender gave up is not repeated.
+/// Senders repeat within seconds; messages that their senders have given up are not repeated.
 const KEPT: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
@@ -40,7 +41,7 @@ struct Load {
     bytes: usize,
 }
 
-/// See the module head.
+/// The held messages; see the module head.
 #[derive(Debug, Default)]
 pub struct Held {
     messages: Vec<One>,
@@ -49,13 +50,13 @@ pub struct Held {
     senders: BTreeMap<Entity, Load>,
 }
 
-/// What a message takes.
+/// The size of a message.
 fn bytes_of(message: &Message) -> usize {
     payload_len(message.payload()) + message.meta_len() as usize
 }
 
 impl Held {
-    /// Whether there is room for a message, with at most `most` of all.
+    /// Whether there is memory for a message, with at most `most` of all.
     #[must_use]
     pub fn has_room(&self, from: Entity, message: &Message, most: usize) -> bool {
         let more = bytes_of(message);
@@ -89,8 +90,8 @@ impl Held {
         });
     }
 
-    /// Takes what needs no newer epoch than this, in the order in which it came: epoch, sender,
-    /// message.
+    /// Takes the messages that need no newer epoch than this, in their order of arrival: epoch,
+    /// sender, message.
     pub fn release(&mut self, epoch: Epoch) -> Vec<(Epoch, Entity, Message)> {
         let released = self.take(|one| one.needed <= epoch);
         released
@@ -99,7 +100,7 @@ impl Held {
             .collect()
     }
 
-    /// Drops what has waited for too long, and gives it: sender and message.
+    /// Drops messages that have waited for too long, and returns them: sender and message.
     pub fn forget(&mut self, now: Time) -> Vec<(Entity, Message)> {
         // The first one has waited longest.
         let late = |one: &One| now.since(one.since) >= KEPT;
@@ -134,7 +135,7 @@ impl Held {
         taken
     }
 
-    /// Asserts that what is held needs a newer epoch than this one, and is counted.
+    /// Asserts that the held messages need a newer epoch than this one, and are counted.
     pub fn check(&self, epoch: Epoch) {
         for One {
             needed,
@@ -179,7 +180,7 @@ mod tests {
         Entity::Client(ClientId(number))
     }
     impl Held {
-        /// As a daemon does it.
+        /// Offers a message, as a daemon does.
         fn offer(&mut self, now: Time, from: Entity, message: Message, most: usize) -> bool {
             let room = self.has_room(from, &message, most);
             if room {
@@ -190,9 +191,8 @@ mod tests {
         }
     }
 
-    /// (Reading.) Two clients with a fence of the far future had the room for good, and every early
-    /// message of peers was dropped until the daemon started again; each further one looked through
-    /// all.
+    /// (Review.) Two clients with a fence of the far future took the memory for ever, and every
+    /// early message of peers was dropped until the daemon restarted; each further one scanned all.
     #[test]
     fn what_is_never_due_goes_and_peers_have_room_all_the_while() {
         let mut held = Held::default();

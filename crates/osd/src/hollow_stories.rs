@@ -1,5 +1,5 @@
-//! What a hostile reading of recovery found: copies that were not what they were said to be, and
-//! work that waited for what does not come.
+//! Stories found in a hostile review of recovery: replicas that did not have the declared contents,
+//! and work that waited for events that never come.
 
 use crate::Limits;
 use crate::company::Company;
@@ -14,7 +14,7 @@ use nacre_wire::msg::replication::Progress;
 use nacre_wire::msg::watch::{WatchPing, WatcherId};
 
 const TOTAL: u64 = 128 << 20;
-/// Less than half of the reserve: no part of a push is taken.
+/// Less than half of the reserve: no part of a push is accepted.
 const NO_ROOM: u64 = TOTAL - (1 << 20);
 const ROOM: u64 = 10 << 20;
 
@@ -26,9 +26,9 @@ pub(crate) fn weighted(osd: u32, weight: Weight) -> Vec<Change> {
     }]
 }
 
-/// An object goes over in parts, begins again, and is cut at other places meanwhile: an option has
-/// changed. Parts were known by their number alone. Of the second transfer the receiver took those
-/// that it had no number of, and the bytes between were zeros under good checksums.
+/// An object is sent in parts, restarted, and cut at other positions meanwhile, because an option
+/// has changed. Parts were identified by their number alone. Of the second transfer the receiver
+/// accepted the numbers that it lacked, and the bytes between were zeros with valid checksums.
 #[test]
 fn parts_of_two_transfers_are_not_mixed() {
     let whole = b"0123456789abcdefghij";
@@ -50,9 +50,9 @@ fn parts_of_two_transfers_are_not_mixed() {
     assert_eq!(company.data_at(member, &ObjectId::named("a")), whole);
 }
 
-/// A member of the last activation that is neither up nor acting any more has what the primary
-/// misses. It dies; that ends no interval. It was asked again and again, though another member had
-/// the object.
+/// A member of the last activation that is neither up nor acting any more has an object that the
+/// primary misses. It dies; that ends no interval. It was asked again and again, though another
+/// member had the object.
 #[test]
 fn who_does_not_answer_is_not_asked_for_ever() {
     let mut tried = 0;
@@ -92,8 +92,8 @@ fn who_does_not_answer_is_not_asked_for_ever() {
     assert!(tried > 0, "no cluster had the stray first in order");
 }
 
-/// F17 once more: pings of watchers waited for objects of a group that does not serve and counted
-/// as clients' work, each cookie of a client anew, until the daemon read nobody's operations any
+/// F17 again: pings of watchers waited for objects of a PG that does not serve and counted as
+/// clients' work, each cookie of a client separately, until the daemon received no operations any
 /// more.
 #[test]
 fn pings_in_a_group_that_does_not_serve_take_no_room() {
@@ -125,8 +125,8 @@ fn pings_in_a_group_that_does_not_serve_take_no_room() {
     assert_eq!(company.host(primary).osd.client_load().0, 0);
 }
 
-/// A read at a snapshot waits in its clone's queue. Its copies, sent every two seconds, were looked
-/// for in the live object's.
+/// A read at a snapshot waits in its clone's queue. Its duplicates, sent every two seconds, were
+/// searched for in the live object's.
 #[test]
 fn a_read_at_a_snapshot_waits_once() {
     let mut company = Company::new(3, 2, 3);
@@ -135,7 +135,7 @@ fn a_read_at_a_snapshot_waits_once() {
     let primary = company.acting()[0];
     let away = company.kill(primary);
     company.write("a", b"after").expect("written");
-    // The live object comes, its clone does not.
+    // The live object arrives, its clone does not.
     company.lose =
         |message| matches!(message, Message::Push(push, _) if push.object.snapshot != SnapId::HEAD);
     company.revive(away, 2);
@@ -162,9 +162,9 @@ fn a_read_at_a_snapshot_waits_once() {
     assert!(matches!(company.answer(&request), Some(Ok((_, data))) if data == b"before"));
 }
 
-/// A member that could not read its own copy noted that it wants another one, and forgot the note
-/// when that came, before it had looked for room. There was none. The copy that came next was
-/// acknowledged as one that is here already: the object counted as whole.
+/// A member that could not read its own replica noted that it needs another one, and removed the
+/// note when that arrived, before it had checked for space. There was none. The next duplicate was
+/// acknowledged as already received: the object counted as intact.
 #[test]
 fn a_damaged_copy_is_wanted_until_another_is_stored() {
     for place in 1..3 {
@@ -178,7 +178,7 @@ fn a_damaged_copy_is_wanted_until_another_is_stored() {
         company.wait(3000);
         company.host(member).osd.on_usage(TOTAL, ROOM);
         company.wait(3000);
-        // Whoever was not asked is not known to be damaged.
+        // A member that was not asked is not known to be damaged.
         let was_asked = company.was_said(&format!("osd.{member}"));
         assert!(
             company.can_read(member, "a") || !was_asked,
@@ -188,7 +188,7 @@ fn a_damaged_copy_is_wanted_until_another_is_stored() {
     }
 }
 
-/// Who is filled by backfill compares versions. A copy that was known to be damaged lost its note
+/// A backfill target's versions are compared. A replica that was known to be damaged lost its note
 /// when its member started over, had the right version, and counted as good.
 #[test]
 fn who_starts_over_keeps_no_damaged_copy() {
@@ -227,8 +227,8 @@ fn who_starts_over_keeps_no_damaged_copy() {
     assert!(company.can_read(member, "a"));
 }
 
-/// A backfill's target that has no room took nothing of a range, and the range was held until it
-/// would: clients' writes hung, and the very deletions that would have made room.
+/// A backfill's target without space accepted nothing of a range, and the range was held until it
+/// would: clients' writes hung, and so did the very deletions that would have freed space.
 #[test]
 fn a_target_without_room_keeps_nobody_from_deleting() {
     let mut company = Company::new(3, 2, 3);
@@ -244,7 +244,7 @@ fn a_target_without_room_keeps_nobody_from_deleting() {
             .write(&format!("object-{n}"), &[1; 100])
             .expect("written");
     }
-    // It had room when the range began, and has none when the objects come.
+    // It had space when the range began, and has none when the objects arrive.
     company.lose = |message| matches!(message, Message::Push(..));
     company.revive(away, 2);
     company.wait(100);
@@ -266,9 +266,9 @@ fn a_target_without_room_keeps_nobody_from_deleting() {
     assert!(company.has(member, "object-3"));
 }
 
-/// A pool was removed while a group of it was still peering for the first time. Nothing was there
-/// to be erased, so nothing was done: the group stayed, with the operations that waited for it, and
-/// counted as work of clients until the daemon was started again.
+/// A pool was removed while a PG of it was still peering for the first time. There was nothing to
+/// be erased, so nothing was done: the PG stayed, with the operations that waited for it, and these
+/// counted as clients' work until the daemon was restarted.
 #[test]
 fn a_group_that_never_was_goes_with_its_pool() {
     let mut company = Company::without_pool(3);
@@ -293,10 +293,10 @@ fn a_group_that_never_was_goes_with_its_pool() {
     );
 }
 
-/// An object rotted on all members of a group. The OSD that had been one before them came back with
-/// a whole copy, and was told to erase it, for the group counted as complete. Then it was kept for
-/// its first word only: nothing asked it for the object before it spoke again, and was told to
-/// erase it.
+/// An object was corrupted on all members of a PG. The OSD that had been a member before them came
+/// back with an intact replica, and was ordered to erase it, because the PG counted as complete.
+/// After a first fix it was kept only until its second report: the object was not requested from it
+/// before that, and it was ordered to erase it.
 #[test]
 fn the_last_readable_copy_is_not_erased() {
     let mut company = Company::new(4, 2, 3);
@@ -331,9 +331,9 @@ fn the_last_readable_copy_is_not_erased() {
     assert!(!company.has(before, "a"), "now it may go");
 }
 
-/// A daemon was started again so fast that the others heard of its end and of its next life in one
-/// message. They went on with what they knew of the one that was gone, and accused that when the
-/// next one died: nobody was marked down.
+/// A daemon was restarted so fast that the others learned of its end and of its next instance in
+/// one message. They kept the state of the old instance, and reported that when the next one died:
+/// no OSD was marked down.
 #[test]
 fn a_restart_that_is_heard_of_at_once_is_another_life() {
     let mut company = Company::new(3, 2, 3);
@@ -366,8 +366,8 @@ fn a_restart_that_is_heard_of_at_once_is_another_life() {
     assert_eq!(accused.last(), Some(of));
 }
 
-/// (Reading.) Groups were erased side by side where a store is slow: the pause was kept from one
-/// page's beginning to the next one's, and a pool's groups stood before all clients in the queue.
+/// (Review.) On a slow store PGs were erased in parallel: the pause was measured from one page's
+/// beginning to the next one's, and the pages of a pool's PGs were queued before all clients.
 #[test]
 fn one_group_at_a_time_is_erased() {
     let mut monitors = Monitors::of(1);
@@ -403,8 +403,8 @@ fn one_group_at_a_time_is_erased() {
     assert_eq!((groups.len(), lists.count()), (8, 1));
 }
 
-/// A member that was wanted again while it was being erased, and later not any more, kept all it
-/// had for ever: it thought that it was being erased already.
+/// A member that was assigned the PG again while it was being erased, and later not any more, kept
+/// all its data for ever: it assumed that it was being erased already.
 #[test]
 fn who_is_wanted_while_it_is_erased_is_erased_later() {
     let mut company = Company::new(3, 1, 2);
@@ -438,8 +438,8 @@ fn who_is_wanted_while_it_is_erased_is_erased_later() {
     assert_eq!(left(&mut company), 0);
 }
 
-/// A copy had lost a part of its data when its group was split. The note of that stayed with the
-/// other half: nobody gave the copy a good one, and it counted as whole.
+/// A replica had lost a part of its data when its PG was split. The note on that stayed with the
+/// other half: the replica was not replaced, and it counted as intact.
 #[test]
 fn a_damaged_copy_is_healed_after_a_split_too() {
     let mut company = Company::new(3, 2, 3);
@@ -476,8 +476,8 @@ fn a_damaged_copy_is_healed_after_a_split_too() {
 }
 
 /// A target of backfill had fallen behind and started over within an interval. The end of a range
-/// that was compared before came once more, late: it counted as having what lies before it, and
-/// what had been deleted since was there. (Simulator, seed 2651.)
+/// that was compared before arrived again, late: the target counted as having everything before it,
+/// and objects that had been deleted since were there. (Simulator, seed 2651.)
 #[test]
 fn a_cursor_of_before_the_target_started_over_does_not_count() {
     let mut company = Company::new(3, 2, 3);
@@ -523,7 +523,7 @@ fn a_cursor_of_before_the_target_started_over_does_not_count() {
         "a range in the middle is under way"
     );
     let round = crate::stories::compared(company.host(primary));
-    // It does not hear of an update, and the log does not say for long what it missed.
+    // It misses an update, and the log soon no longer contains it.
     company.lose = |message| match message {
         Message::Push(push, _) => push.object.name.as_bytes() == b"object-7",
         Message::Replicate(update, _) => update.updates[0].entry_only,
@@ -567,9 +567,9 @@ fn a_cursor_of_before_the_target_started_over_does_not_count() {
     assert!(!company.has(target, &names[0]));
 }
 
-/// An object is pushed before its update's entry has come, which says that it is missing: the
-/// entry was lost, and is sent again. The push was acknowledged as one that had come already, the
-/// primary no longer counted the object as missing there, and the member never had it.
+/// An object is pushed before its update's entry has arrived, which declares it missing: the entry
+/// was lost, and is resent. The push was acknowledged as already received, the primary no longer
+/// counted the object as missing there, and the member never had it.
 #[test]
 fn what_is_newer_than_the_log_is_not_acknowledged() {
     let mut company = Company::new(2, 2, 2);

@@ -1,14 +1,13 @@
-//! Where objects lie in the store: keys whose order makes every placement group one contiguous
-//! range.
+//! Object keys in the store: their order makes every placement group one contiguous range.
 //!
 //! ```text
 //!  collection   pool (8 bytes, as a number) and shard
 //!  key          reversed hash u32 BE | namespace 0 0 | key 0 0 | name 0 0 | snapshot u64 BE | generation u64 BE
 //! ```
-//! A group of a pool with any `pg_num` holds the hashes that agree with its seed in their lowest
-//! bits; read backwards, those bits come first, so they are a prefix. Splitting a group therefore
-//! moves nothing. A zero byte in a name is written `0 1`, its end `0 0`: names sort as they are and
-//! none is another's prefix. Objects of one name follow each other, clones first, the live one
+//! A PG of a pool with any `pg_num` holds the hashes that agree with its seed in their lowest bits;
+//! in reversed bit order, those bits come first, so they are a prefix. Splitting a PG therefore
+//! moves nothing. A zero byte in a name is written `0 1`, its end `0 0`: names keep their order and
+//! none is a prefix of another. Objects of one name follow each other, clones first, the live one
 //! last.
 
 use bytes::Bytes;
@@ -17,7 +16,7 @@ use nacre_types::{Generation, Name, ObjectId, PgId, PoolId, Shard, SnapId};
 
 /// The daemon's own collection: one metadata object per placement group, and the map.
 pub const META: CollectionId = CollectionId(0);
-/// Objects on their way in.
+/// Objects being received.
 pub const INCOMING: CollectionId = CollectionId(1);
 
 /// The collection of a pool's objects.
@@ -30,7 +29,7 @@ pub fn collection(pool: PoolId, shard: Shard) -> CollectionId {
     CollectionId(pool.0 << 8 | u64::from(shard.0))
 }
 
-/// Whose objects a collection has; `None` for the daemon's own.
+/// The pool and shard of a collection's objects; `None` for the daemon's own.
 fn pool_of(collection: CollectionId) -> Option<(PoolId, Shard)> {
     (collection.0 >> 8 > 0).then_some((PoolId(collection.0 >> 8), Shard(collection.0 as u8)))
 }
@@ -51,14 +50,14 @@ pub fn seed(hash: u32, pg_num: u32) -> u32 {
     nacre_crush::object::pg_seed(hash, pg_num)
 }
 
-/// Bytes of a position after those that all objects of one name share.
+/// The length of the part of a position that objects of one name do not share.
 pub const NUMBERS_LEN: usize = 16;
 
-/// An object's position in its pool. Listing and backfill go by it.
+/// An object's position in its pool. Listing and backfill use this order.
 #[must_use]
 pub fn position(object: &ObjectId) -> Bytes {
     let names = [&object.namespace, &object.key, &object.name].map(Name::as_bytes);
-    // As long as it gets, nearly always: then it becomes `Bytes` as it is.
+    // The final capacity in nearly all cases: then it becomes `Bytes` without a copy.
     let mut out = Vec::with_capacity(
         4 + 3 * 2 + NUMBERS_LEN + names.iter().map(|name| name.len()).sum::<usize>(),
     );
@@ -81,7 +80,7 @@ pub fn position(object: &ObjectId) -> Bytes {
     out.into()
 }
 
-/// Whether an object lies before a backfill cursor; without one, every object does.
+/// Whether an object is before a backfill cursor; without a cursor, every object is.
 #[must_use]
 pub fn is_before(object: &ObjectId, cursor: Option<&Bytes>) -> bool {
     cursor.is_none_or(|cursor| position(object)[..] < cursor[..])
@@ -124,7 +123,8 @@ pub fn object_at(position: &[u8]) -> Option<ObjectId> {
     })
 }
 
-/// A placement group's positions: from the first, to before the second; `None` is the pool's end.
+/// A placement group's positions: from the first, up to but excluding the second; `None` is the
+/// pool's end.
 #[must_use]
 pub fn range(seed: u32, pg_num: u32) -> (Bytes, Option<Bytes>) {
     let bits = mask_bits(seed, pg_num);
@@ -140,11 +140,10 @@ pub fn range(seed: u32, pg_num: u32) -> (Bytes, Option<Bytes>) {
     )
 }
 
-/// How many low bits of a hash are those of the group.
+/// The number of low bits of a hash that identify the PG.
 fn mask_bits(seed: u32, pg_num: u32) -> u32 {
     let bits = pg_num.next_power_of_two().trailing_zeros();
-    // Where `pg_num` is no power of two, a group whose upper twin does not exist yet holds both
-    // halves.
+    // If `pg_num` is no power of two, a PG whose upper twin does not exist yet holds both halves.
     let alone = bits > 0 && u64::from(seed) + (1 << (bits - 1)) >= u64::from(pg_num);
     if alone && seed < 1 << (bits - 1) {
         bits - 1
@@ -159,7 +158,7 @@ pub fn store_key(pg: PgId, object: &ObjectId) -> ObjectKey {
     ObjectKey::new(collection(pg.pool, pg.shard), position(object))
 }
 
-/// The store's key of an object on its way in.
+/// The store's key of an object being received.
 #[must_use]
 pub fn incoming_key(pg: PgId, object: &ObjectId) -> ObjectKey {
     let mut key = pg.pool.0.to_be_bytes().to_vec();
@@ -168,7 +167,8 @@ pub fn incoming_key(pg: PgId, object: &ObjectId) -> ObjectKey {
     ObjectKey::new(INCOMING, key)
 }
 
-/// Whose data a store's key names: the pool, the shard and the object, which may be on its way in.
+/// The pool, the shard and the object that a store's key names; the object may be one being
+/// received.
 #[must_use]
 pub fn object_in(key: &ObjectKey) -> Option<(PoolId, Shard, ObjectId)> {
     if key.collection == INCOMING {

@@ -7,7 +7,7 @@
 //!            │ heartbeats, leases      `heartbeat.rs`
 //!            │ loading from the store  `boot.rs`
 //!            ▼
-//!         Outputs (send, submit, read) `shared.rs`; what comes back for them `awaited.rs`
+//!         Outputs (send, submit, read) `shared.rs`; their replies `awaited.rs`
 //! ```
 //! Pure: no clock, socket, lock, thread or random number (`docs/adr/0001-roles-and-hosts.md`).
 //! Start reading at [`pg`].

@@ -1,5 +1,5 @@
-//! Locks in a company of daemons: what survives whom, who may take over, and what a late request of
-//! an old holder meets.
+//! Stories of locks on several daemons: which state survives which failures, who may take over, and
+//! how a late request of an old holder is handled.
 
 use crate::company::Company;
 use nacre_types::{ClientId, Entity, Epoch, Instance, Version};
@@ -106,8 +106,8 @@ fn a_fenced_holders_lock_is_free_and_the_grant_says_the_fence() {
     company.write_as(BERT, b"bert").expect("his");
 }
 
-/// Another OSD may not have heard of the fence when the new holder writes there: the old holder's
-/// writes would still pass after it.
+/// Another OSD may not know the fence when the new holder writes there: the old holder's writes
+/// would still be executed after it.
 #[test]
 fn a_request_that_carries_a_fence_waits_for_the_map_that_has_it() {
     let mut company = Company::new(1, 1, 1);
@@ -215,8 +215,8 @@ fn locks_are_listed_and_broken_and_go_with_the_object() {
         .expect("went with the object, and makes it again");
 }
 
-/// A primary that slept heard nobody meanwhile: a holder who is there keeps its lock, and nobody
-/// else writes beside it.
+/// A stalled primary heard no clients meanwhile: a live holder keeps its lock, and no other client
+/// writes beside it.
 #[test]
 fn what_the_primary_slept_through_ends_no_lease() {
     let mut company = Company::new(2, 2, 2);
@@ -231,8 +231,8 @@ fn what_the_primary_slept_through_ends_no_lease() {
     company.lock(BERT, 1000).expect("now she was silent");
 }
 
-/// (Reading.) Who holds two locks of an object, one with a lease that is over, lost both: it was
-/// asked whether the owner had been silent, not for which lock.
+/// (Review.) A client that holds two locks of an object, one with an expired lease, lost both: the
+/// check was whether the owner had been silent, not for which lock.
 #[test]
 fn a_lease_that_is_over_frees_no_other_lock_of_its_owner() {
     let mut company = Company::new(3, 2, 3);
@@ -262,7 +262,7 @@ fn a_lease_that_is_over_frees_no_other_lock_of_its_owner() {
         .expect("a fence frees all");
 }
 
-/// (Planted by a stranger: what was stored had the holder that had just gone.)
+/// (Planted by a reviewer: the stored state contained the holder that had just left.)
 #[test]
 fn one_of_several_holders_gives_a_shared_lock_back_for_good() {
     let mut company = Company::new(3, 2, 3);

@@ -1,6 +1,6 @@
-//! F18: a group remembered every client instance that ever wrote to it: 100 bytes each in memory,
-//! in the store and in every adoption, which was one frame and one transaction. A job that starts a
-//! client per second stopped its group for ever after two and a half days (at 64 MiB of frame).
+//! F18: a PG remembered every client instance that ever wrote to it: 100 bytes each in memory, in
+//! the store and in every adoption, which was one frame and one transaction. A job that starts a
+//! client per second stopped its PG for ever after two and a half days (at 64 MiB of frame).
 
 use crate::company::Company;
 use crate::config::Limits;
@@ -25,7 +25,7 @@ fn measure(message: &Message) -> bool {
     false
 }
 
-/// What the group's metadata object has at an OSD: entries, and their bytes.
+/// The PG's metadata object at an OSD: entries, and their bytes.
 fn stored(company: &mut Company, osd: u32) -> (usize, usize) {
     let host = company.host(osd);
     let object = key::meta_key(PG);
@@ -54,8 +54,8 @@ fn stored(company: &mut Company, osd: u32) -> (usize, usize) {
     }
 }
 
-/// A write of a client that does nothing else, as its client would send it: again, with the date by
-/// the OSD's clock, if it is asked for that.
+/// A write of a client that does nothing else, as its client would send it: resent, with the date
+/// by the OSD's clock, if that is requested.
 fn write_once(company: &mut Company, client: u64) -> OpRequest {
     let mut request = company.request(
         ClientId(client),
@@ -74,7 +74,7 @@ fn write_once(company: &mut Company, client: u64) -> OpRequest {
     request
 }
 
-/// A group that remembers two clients.
+/// A PG that remembers two clients.
 fn forgetful() -> Company {
     let mut company = Company::new(3, 2, 3);
     company.limit(Limits {
@@ -90,9 +90,9 @@ fn time_passes(company: &mut Company) {
     company.replies.clear();
 }
 
-/// What a client sent and got no answer to, the group executed and forgot; a copy of it arrives
-/// when the object has long been changed by others. It is refused, whether it says nothing of when
-/// it was first sent, says so by the clock of a process that is gone, or tells the truth.
+/// The PG executed and forgot an operation of a client without an answer; a duplicate of it arrives
+/// when the object has long been changed by others. It is refused, whether it is undated, dated by
+/// the clock of a process that is gone, or dated correctly.
 #[test]
 fn what_a_forgotten_client_sent_is_not_executed_again() {
     let mut company = forgetful();
@@ -135,7 +135,7 @@ fn what_a_forgotten_client_sent_is_not_executed_again() {
         }
         assert_eq!(company.answer_of("shared"), version, "nothing was written");
     }
-    // The client goes on, with something new.
+    // The client continues with a new operation.
     time_passes(&mut company);
     let reading = company.host(primary).now.0;
     let mut next = company.request(
@@ -150,9 +150,8 @@ fn what_a_forgotten_client_sent_is_not_executed_again() {
     assert!(matches!(company.answer(&next), Some(Ok(_))));
 }
 
-/// A group had forgotten clients when it split, and the new group did not know that. What a
-/// forgotten client had sent was taken for new there when it came again, and executed a second
-/// time.
+/// A PG had forgotten clients when it split, and the new PG did not know that. An operation of a
+/// forgotten client was considered new there when it was resent, and executed a second time.
 #[test]
 fn what_a_forgotten_client_sent_is_not_executed_again_after_a_split() {
     let mut company = forgetful();
@@ -192,8 +191,8 @@ fn what_a_forgotten_client_sent_is_not_executed_again_after_a_split() {
     assert_eq!(company.answer_of("shared"), version, "nothing was written");
 }
 
-/// What a client sends behind an operation that has to be dated first waits for that: otherwise the
-/// later of two writes could come first.
+/// Operations that a client sends behind one that must be dated first wait for it: otherwise the
+/// later of two writes could be executed first.
 #[test]
 fn what_follows_an_undated_operation_does_not_overtake_it() {
     let mut company = forgetful();
@@ -250,10 +249,10 @@ fn what_follows_an_undated_operation_does_not_overtake_it() {
     assert_eq!(company.read("shared").as_deref(), Ok(&b"two"[..]));
 }
 
-/// A guard did not hold, its answer went with the interval, and later writes of its client were
-/// executed. In a group that has forgotten clients the client's operation counted as one that may
-/// be new, and was executed at last, after what was sent behind it; the guard held then (simulator,
-/// seed 11 with rot).
+/// A guard did not hold, its answer was discarded with the interval, and later writes of its client
+/// were executed. In a PG that has forgotten clients the client's operation counted as possibly
+/// new, and was finally executed, after operations sent behind it; the guard held then (simulator,
+/// seed 11 with corruption).
 #[test]
 fn what_was_overtaken_is_not_executed_because_clients_were_forgotten() {
     let mut company = forgetful();
@@ -298,7 +297,7 @@ fn what_was_overtaken_is_not_executed_because_clients_were_forgotten() {
         Some(Err(OpFailure::Guard { .. }))
     ));
     assert!(matches!(company.answer(&second), Some(Ok(_))));
-    // The primary lives on in another interval.
+    // The primary continues in another interval.
     company.kill(acting[2]);
     company.wait(3000);
     company.replies.clear();
@@ -315,11 +314,11 @@ fn what_was_overtaken_is_not_executed_because_clients_were_forgotten() {
     assert_eq!(company.read("shared").as_deref(), Ok(&b"two"[..]));
 }
 
-/// A primary trimmed its log with an update that nobody else got, and was gone. What it had trimmed
-/// it kept as records; the others had it in their logs, and no records. It came back, took over
-/// their memory, which is what there is beside *their* longer log, and its records were gone: an
+/// A primary trimmed its log with an update that no other member got, and died. It kept the trimmed
+/// entries as records; the others had them in their logs, and no records. It came back, adopted
+/// their memory, which is complete only beside *their* longer log, and its records were gone: an
 /// operation whose answer was lost was executed once more (simulator, seed 76 with
-/// `--set ram=0 --set rot=0`: a call happened twice).
+/// `--set ram=0 --set rot=0`: a call was executed twice).
 #[test]
 fn who_takes_over_the_memory_beside_a_longer_log_forgets_nothing() {
     let mut company = Company::new(3, 2, 3);
@@ -342,7 +341,7 @@ fn who_takes_over_the_memory_beside_a_longer_log_forgets_nothing() {
         .expect("answered")
         .expect("executed")
         .0;
-    // The eighth entry shortens the log to four.
+    // The eighth entry trims the log to four.
     company.lose = |message| matches!(message, Message::Replicate(..));
     company.send("b", vec![SubOp::WriteFull { length: 3 }], b"new", 0);
     company.settle();
@@ -385,8 +384,8 @@ fn who_takes_over_the_memory_beside_a_longer_log_forgets_nothing() {
     assert_eq!(company.read("shared").as_deref(), Ok(&b"x"[..]));
 }
 
-/// What a restarted daemon has seen of forgotten clients it does not know: everything sent before
-/// its start may have been that.
+/// A restarted daemon does not know which operations of forgotten clients it has seen: everything
+/// sent before its start may be among them.
 #[test]
 fn who_loads_a_memory_with_gaps_refuses_what_may_have_been_in_them() {
     let mut company = forgetful();
@@ -446,7 +445,7 @@ fn many_client_instances_leave_a_bounded_memory() {
     }
     println!("entries and bytes in the store, longest message: {sizes:?}");
     for ((entries, _), longest) in sizes {
-        // A mark and a record of each, since nobody confirms; and the log.
+        // A mark and a record of each, since no client confirms; and the log.
         assert!(
             entries <= 2 * (4096 + 4096 / 8) + 64,
             "{entries} entries in the store"
@@ -455,9 +454,9 @@ fn many_client_instances_leave_a_bounded_memory() {
     }
 }
 
-/// (Reading.) A notify is no update, so nobody asks its client when it first sent it. A group that
-/// had forgotten clients once refused every notify of who had written nothing there, for ever: it
-/// might be an old one. It may: notifies come at least once.
+/// (Review.) A notify is no update, so its client is not asked when it first sent it. A PG that had
+/// forgotten clients once refused every notify of clients that had written nothing there, for ever,
+/// because it might be an old one. That is allowed: notifies are delivered at least once.
 #[test]
 fn who_only_notifies_is_heard_where_clients_were_forgotten() {
     let mut company = forgetful();

@@ -1,22 +1,22 @@
-//! What operators may change while the daemon runs: options of the cluster's configuration database
-//! (`ClusterMap::config`), taken with every new map.
+//! Settings that operators may change while the daemon runs: options of the cluster's configuration
+//! database (`ClusterMap::config`), read from every new map.
 //!
 //! ```text
-//!  nacre config set osd.… ─▶ monitors: known, within bounds? ─▶ map change ─▶ every OSD: settings = what the host gave, then these
+//!  nacre config set osd.… ─▶ monitors: known, within bounds? ─▶ map change ─▶ every OSD: settings = the host's, overridden by these
 //! ```
-//! The monitors' table (`mon::options`) has the same names, bounds and defaults, with the words for
-//! people; a test of `node`, which sees both, compares them. An option that is not set leaves what
-//! the host gave. A value out of bounds (a newer version's) is as if not set.
+//! The monitors' table (`mon::options`) has the same names, bounds and defaults, with
+//! human-readable descriptions; a test of `node`, which sees both, compares them. An option that is
+//! not set leaves the host's setting. A value out of bounds (from a newer version) is ignored.
 //!
-//! Invariant: no option makes a lease longer than the host's setting: what a restarted daemon
-//! assumes to have granted is that ([`crate::heartbeat::Peers::start`]).
+//! Invariant: no option makes a lease longer than the host's setting, because a restarted daemon
+//! assumes to have granted that ([`crate::heartbeat::Peers::start`]).
 
 use crate::config::{Limits, Timing};
 use nacre_types::Name;
 use nacre_wire::ClusterMap;
 use std::time::Duration;
 
-/// One option: its name, its bounds (both included), and where it goes.
+/// One option: its name, its bounds (both inclusive), and its field.
 pub struct OsdOption {
     /// As in the monitors' table; the unit last.
     pub name: &'static str,
@@ -24,7 +24,7 @@ pub struct OsdOption {
     pub min: u64,
     /// Largest value.
     pub max: u64,
-    /// What the defaults of [`Timing`] and [`Limits`] say.
+    /// Reads the value from [`Timing`] and [`Limits`].
     pub get: fn(&Timing, &Limits) -> u64,
     set: fn(&mut Timing, &mut Limits, u64),
 }
@@ -54,7 +54,7 @@ macro_rules! option {
     };
 }
 
-/// All of them, by name.
+/// All options, by name.
 pub const OPTIONS: &[OsdOption] = &[
     option!("osd.backfill_scan_objects", 8, 1000, scan_objects: u32),
     option!("osd.beacon_interval_ms", 100, 60_000, ms beacon_interval),
@@ -88,7 +88,7 @@ pub const OPTIONS: &[OsdOption] = &[
     option!("osd.retry_interval_ms", 50, 60_000, ms retry_interval),
 ];
 
-/// The host's settings with the map's options over them.
+/// The host's settings, overridden by the map's options.
 #[must_use]
 pub fn settings(map: &ClusterMap, timing: Timing, limits: Limits) -> (Timing, Limits) {
     let (mut timing, mut limits) = (timing, limits);
@@ -104,9 +104,9 @@ pub fn settings(map: &ClusterMap, timing: Timing, limits: Limits) -> (Timing, Li
         }
     }
     if set {
-        // Options are set one by one; together they must still make sense. A lease is renewed
+        // Options are set one by one; their combination must still be valid. A lease is renewed
         // before it ends, and more entries are kept for a member that is away than for one that is
-        // here.
+        // present.
         timing.ping_interval = timing.ping_interval.min(timing.lease / 3);
         limits.log_entries_max = limits.log_entries_max.max(limits.log_entries_min);
     }
@@ -157,7 +157,7 @@ mod tests {
             for value in [option.min, option.max] {
                 let (timing, limits) = with(&[(option.name, &value.to_string())]);
                 let expected = match option.name {
-                    // Held within what goes together.
+                    // Limited to a valid combination.
                     "osd.ping_interval_ms" => value.min(166),
                     "osd.log_entries_max" => value.max(Limits::default().log_entries_min as u64),
                     _ => value,
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// What a restarted daemon assumes to have granted is the host's setting.
+    /// A restarted daemon assumes to have granted the host's setting.
     #[test]
     fn no_option_makes_a_lease_longer_than_the_hosts() {
         let crush = CrushSection::parse("type 0 osd\n").expect("well-formed");

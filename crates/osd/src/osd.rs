@@ -3,16 +3,16 @@
 //! ```text
 //!  Loading ──store read──▶ Waiting for a map in which this process is up ──▶ Taking the instance ──durable──▶ Live
 //!                             ▲                                                                                │
-//!                             └──────────────────── the map says that this instance is over ───────────────────┘
+//!                             └──────────────────── the map says that this instance ended ─────────────────────┘
 //! ```
-//! An instance is the monitors' to grant, to one process and larger than any before, and is stored
-//! here before anything is done as it: a daemon that numbered its own lives could take a number
-//! twice, and be live at once in an interval of which it remembers nothing (F1). Whatever carries
-//! an epoch newer than ours waits until we have that map ([`Osd::on_message`] holds it); whoever is
-//! behind us is sent the changes he lacks (MAL-73).
+//! An instance is granted by the monitors, to one process and larger than all before, and is stored
+//! here before anything is done as it: a daemon that numbered its own instances could use a number
+//! twice, and be live at once in an interval that it does not remember (F1). Messages with an epoch
+//! newer than ours wait until we have that map ([`Osd::on_message`] holds them); a sender that is
+//! behind us is sent the changes that it lacks (MAL-73).
 //!
-//! Invariants: a group handles nothing before the map's interval that it belongs to; `Osd::check`
-//! asserts each group's.
+//! Invariants: a PG handles nothing before the map of the interval that it belongs to; `Osd::check`
+//! asserts each PG's invariants.
 
 mod check;
 mod maps;
@@ -50,8 +50,8 @@ enum Phase {
     Waiting {
         at: Time,
     },
-    /// The map has granted us this instance; it is being stored. Groups hear of no map until it is,
-    /// and nobody of us.
+    /// The map has granted us this instance; it is being stored. Until it is, PGs receive no map,
+    /// and nothing is sent as this instance.
     Taking {
         instance: Instance,
     },
@@ -64,26 +64,25 @@ pub struct Osd {
     sh: Shared,
     phase: Phase,
     pgs: BTreeMap<PgId, Pg>,
-    /// How many groups want ticks ([`Pg::needs_tick`]), so that nobody has to ask all of them
-    /// after every message. Each knows whether it is one.
+    /// The number of PGs that want ticks ([`Pg::needs_tick`]), so that not all must be asked after
+    /// every message. Each PG knows whether it is counted.
     busy: usize,
     deltas: VecDeque<(Epoch, Bytes)>,
     /// Messages that wait for a newer map.
     held: Held,
-    /// By group: clients' operations that found no room among what is held.
+    /// By PG: clients' operations that were refused for lack of memory for held messages.
     turned_away: BTreeMap<PgId, TurnedAway>,
     told: BTreeMap<Entity, (Epoch, Time)>,
     collections: BTreeSet<PoolId>,
     /// The transaction that stores the instance being taken.
     taking: Option<Token>,
     reported: BTreeMap<PgId, PgReport>,
-    /// When all groups are reported again, changed or not: a beacon may be lost on its way through
-    /// the monitors.
+    /// When all PGs are reported again, changed or not: a beacon may be lost between monitors.
     report_all_at: Time,
-    /// Who leads the monitors, and in which term: it knows what was reported to it.
+    /// The leading monitor, and its term: it knows the reports that were sent to it.
     led: Option<Led>,
     usage: (u64, u64),
-    /// What keeps the store from using all of its space, for people.
+    /// The reason why the store cannot use all of its space, human-readable.
     space: String,
     device: DeviceWatch,
     ticked: Time,
@@ -91,9 +90,9 @@ pub struct Osd {
     beacon_at: Time,
     log_number: u64,
     map_asked: Time,
-    /// Messages of other OSDs that arrive in parts.
+    /// Messages of other OSDs that are received in parts.
     parts: Parts,
-    /// Names of clients, as their connections said.
+    /// Names of clients, as announced on their connections.
     names: BTreeMap<Entity, Name>,
 }
 
@@ -133,8 +132,8 @@ impl Role for Osd {
 }
 
 impl Osd {
-    /// Starts: begins to read the store. The host has checked that the store is this OSD's and has
-    /// counted the start.
+    /// Starts: begins to read the store. The host has checked that the store belongs to this OSD
+    /// and has counted the start.
     #[must_use]
     pub fn open(config: OsdConfig, now: Time, out: &mut Vec<Output>) -> Self {
         let mut sh = Shared::new(config);
@@ -195,13 +194,13 @@ impl Osd {
         }
     }
 
-    /// Which OSD.
+    /// The OSD's id.
     #[must_use]
     pub const fn id(&self) -> OsdId {
         self.sh.config.id
     }
-    /// The instance that this daemon acts as; before the first is granted, the last that its store
-    /// knows.
+    /// The instance that this daemon acts as; before the first is granted, the last one in its
+    /// store.
     #[must_use]
     pub const fn instance(&self) -> Instance {
         self.sh.instance
@@ -221,35 +220,35 @@ impl Osd {
     pub const fn counters(&self) -> &Counters {
         &self.sh.counters
     }
-    /// Whether it serves: the map says that this life is up.
+    /// Whether it serves: in the map, this instance is up.
     #[must_use]
     pub const fn is_live(&self) -> bool {
         matches!(self.phase, Phase::Live)
     }
-    /// Whether the host may take more client operations off the connections.
+    /// Whether the host may receive more client operations from the connections.
     #[must_use]
     pub const fn wants_client_work(&self) -> bool {
         let limits = &self.sh.config.limits;
         self.sh.client_load.0 < limits.client_ops && self.sh.client_load.1 < limits.client_bytes
     }
-    /// Operations of clients that are held here, and their bytes.
+    /// The number of clients' operations that are held here, and their bytes.
     #[must_use]
     pub const fn client_load(&self) -> (usize, u64) {
         self.sh.client_load
     }
-    /// Answers of the store that are still to come, with those that came before the oldest of them
-    /// did: what is kept for each takes room.
+    /// The number of entries kept for pending answers of the store: from the oldest one on,
+    /// including those answered since.
     #[must_use]
     pub fn awaited(&self) -> usize {
         self.sh.awaited.len()
     }
-    /// The groups here.
+    /// The PGs here.
     pub fn pgs(&self) -> impl Iterator<Item = &Pg> {
         self.pgs.values()
     }
 
-    /// Space: total and used bytes, of what the store and its host have. The host says so after
-    /// every wake-up.
+    /// Space: total and used bytes of the store and its host. The host reports it after every
+    /// wake-up.
     pub fn on_usage(&mut self, total: u64, used: u64) {
         self.usage = (total, used);
         let senders = self.sh.map.as_ref().map_or(1, |map| map.osds.len());
@@ -263,8 +262,8 @@ impl Osd {
         }
     }
 
-    /// What keeps the store from using all of its space, for people; empty: nothing. The host says
-    /// so now and then.
+    /// The reason why the store cannot use all of its space, human-readable; empty: none. The host
+    /// reports it from time to time.
     pub fn on_space(&mut self, text: &str) {
         if self.space != text {
             text.clone_into(&mut self.space);
@@ -272,7 +271,7 @@ impl Osd {
         }
     }
 
-    /// The monitors are told within a ping's time.
+    /// Sends a beacon to the monitors within a ping interval.
     fn beacon_soon(&mut self) {
         self.beacon_at = self
             .beacon_at
@@ -280,9 +279,9 @@ impl Osd {
         self.sh.wake_at(self.beacon_at);
     }
 
-    /// The host looked at the store's device: its oldest call that has not ended, or one that just
-    /// did. To be called a few times a second while a call takes long, and once when none does any
-    /// more.
+    /// The host's observation of the store's device: its oldest call in progress, or one that has
+    /// just ended. To be called a few times a second while a call takes long, and once when none
+    /// does any more.
     fn on_device(&mut self, call: Option<&DeviceCall>) {
         let news = self.device.look(self.sh.now, call, &self.sh.config.timing);
         if self.is_live() {
@@ -295,20 +294,19 @@ impl Osd {
         }
     }
 
-    /// Other limits than the host gave: options of the map go over them.
+    /// Sets limits other than the host's: options of the map override them.
     #[cfg(test)]
     pub(crate) fn set_limits(&mut self, limits: crate::Limits) {
         self.sh.set_limits(limits);
     }
 
-    /// Protocol timing as it is now, options included.
+    /// The current protocol timing, options included.
     #[must_use]
     pub const fn timing(&self) -> &crate::config::Timing {
         &self.sh.config.timing
     }
 
-    /// A beacon as it would be now, without the groups: what the host sends if this thread hangs in
-    /// its device.
+    /// The current beacon without the PGs: the host sends it if this thread hangs in its device.
     #[must_use]
     pub fn last_words(&self) -> (Beacon, FailureReport) {
         let (total, used) = self.usage;
@@ -335,9 +333,9 @@ impl Osd {
         )
     }
 
-    /// How many logged bytes (`nacre_store::Transaction::logged_size`) the store takes in one
-    /// transaction. The host says so before the first tick; a host that does not has a store that
-    /// takes everything.
+    /// The number of logged bytes (`nacre_store::Transaction::logged_size`) that the store accepts
+    /// in one transaction. The host reports it before the first tick; without a report the store
+    /// accepts everything.
     pub const fn on_store_limit(&mut self, logged_bytes_max: u64) {
         self.sh.logged_max = logged_bytes_max;
     }
@@ -350,8 +348,8 @@ impl Osd {
         self.receive(from, epoch, message);
     }
 
-    /// A client's connection said what it is called; an empty name says that it is gone. One that
-    /// said nothing is nobody in particular.
+    /// A client's connection announced the client's name; an empty name means that the client is
+    /// gone. A client that announced nothing has no name.
     fn on_client_name(&mut self, client: Entity, name: Name) {
         if name.as_bytes().is_empty() {
             self.names.remove(&client);
@@ -360,13 +358,13 @@ impl Osd {
         }
     }
 
-    /// Clients whose names are known: those that have a connection.
+    /// The number of clients whose names are known: those that have a connection.
     #[must_use]
     pub fn named(&self) -> usize {
         self.names.len()
     }
 
-    /// An operation that was handed out has been evaluated.
+    /// An operation evaluated elsewhere has its result.
     fn on_evaluated(&mut self, evaluated: Evaluated) {
         let Evaluated {
             pg,
@@ -386,13 +384,13 @@ impl Osd {
         }
     }
 
-    /// Gives the programs that this daemon runs on its own thread a clock: what takes longer is
-    /// handed out ([`Output::Run`]). Once, after the start.
+    /// Gives the classes that this daemon runs on its own thread a clock: methods that take longer
+    /// are run elsewhere ([`Output::Run`]). Once, after the start.
     pub fn set_patience(&mut self, patience: std::sync::Arc<dyn crate::Patience>) {
         self.sh.programs.runtime.set_patience(patience);
     }
 
-    /// Programs of this daemon.
+    /// Classes of this daemon.
     #[must_use]
     pub const fn programs(&self) -> &Programs {
         &self.sh.programs
@@ -401,7 +399,7 @@ impl Osd {
     fn complain(&mut self, complaints: Vec<Complaint>) {
         for (key, line) in self.sh.programs.lines(complaints) {
             self.sh.say_once(Severity::Warn {}, key, line);
-            // People who try their program look at the log now.
+            // A user who tries a class looks at the log now.
             self.beacon_at = self
                 .beacon_at
                 .min(self.sh.now + self.sh.config.timing.ping_interval);
@@ -409,7 +407,7 @@ impl Osd {
         }
     }
 
-    /// Asks for sources that are missing.
+    /// Requests missing sources.
     fn fetch_sources(&mut self) {
         if !self.is_live() || !self.sh.programs.wants_sources() {
             return;
@@ -465,7 +463,7 @@ impl Osd {
         self.accuse();
     }
 
-    /// The connection to the monitors is new: they do not know what we want.
+    /// The connection to the monitors is new: they do not know our subscriptions.
     fn on_mon_session(&mut self) {
         let now = self.sh.now;
         if !matches!(self.phase, Phase::Loading(_)) {
@@ -478,7 +476,7 @@ impl Osd {
         }
     }
 
-    /// Asks all groups anew.
+    /// Asks all PGs again whether they want ticks.
     fn find_busy(&mut self) {
         self.busy = 0;
         (self.sh.recovering, self.sh.backfilling) = (0, 0);
@@ -487,7 +485,7 @@ impl Osd {
         }
     }
 
-    /// Wakes groups that wait for room to recover something or to backfill a range.
+    /// Wakes PGs that wait for the limit of recovery or backfill.
     fn share_room(&mut self) {
         while let Some(id) = self.sh.next_with_room() {
             if let Some(pg) = self.pgs.get_mut(&id) {
@@ -512,7 +510,7 @@ impl Osd {
     /// Time passed. To be called at or after [`Role::next_deadline`].
     fn on_tick(&mut self) {
         let now = self.sh.now;
-        // What we did not hear while we slept is our own fault.
+        // We were stalled: silence during that time was our own fault.
         let late = now.since(self.tick_due);
         if late > self.sh.config.timing.ping_interval / 2 {
             self.sh.peers.discount(late, now);
@@ -535,7 +533,7 @@ impl Osd {
                 for pg in self.pgs.values_mut().filter(|pg| pg.is_busy()) {
                     pg.on_tick(&mut self.sh);
                 }
-                // After what deletions of the groups' own order may have freed.
+                // After deletions ordered by the PGs that may have freed memory.
                 if !self.wants_client_work() {
                     for mut lead in self.pgs.values_mut().filter_map(Pg::lead) {
                         lead.make_room(&mut self.sh);
@@ -550,7 +548,7 @@ impl Osd {
         }
     }
 
-    /// What is done once for all inputs of a turn.
+    /// Work done once for all inputs of a turn.
     fn end_turn(&mut self, out: &mut Vec<Output>) {
         while let Some(message) = self.sh.loopback.pop_front() {
             self.receive(Entity::Osd(self.id()), self.epoch(), message);
@@ -571,7 +569,7 @@ impl Osd {
         }
     }
 
-    /// Acknowledges what became durable in this turn: one message for each primary.
+    /// Acknowledges the updates that became durable in this turn: one message for each primary.
     fn send_acks(&mut self) {
         if self.sh.acks.is_empty() {
             return;

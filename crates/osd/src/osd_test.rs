@@ -1,4 +1,4 @@
-//! The daemon's role next to its code: one OSD with a store in memory, told of a cluster of one.
+//! Unit tests of the daemon's role: one OSD with a store in memory, in a cluster of one.
 
 use crate::config::{Limits, OsdConfig, Timing};
 use crate::osd::Osd;
@@ -20,7 +20,7 @@ rule replicated { id 0 type replicated min_size 1 max_size 10 step take default 
 const ME: OsdId = OsdId(0);
 const MON: Entity = Entity::Mon(MonId(0));
 
-/// A host for one OSD that is alone in its cluster.
+/// A host for the only OSD of a cluster.
 struct Rig {
     osd: Osd,
     store: RamStore,
@@ -31,7 +31,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// Up, with two groups of which it is primary, and clean.
+    /// Up, with two PGs of which it is primary, and clean.
     fn live() -> Self {
         let mut store = RamStore::new();
         store
@@ -145,7 +145,7 @@ impl Rig {
         panic!("it never comes to rest");
     }
 
-    /// The monitors commit a change; the message that tells of it.
+    /// The monitors commit a change; returns the message that distributes it.
     fn commit(&mut self, changes: Vec<Change>) -> Message {
         let delta = self.map.delta(changes);
         self.map.apply(&delta).expect("the next delta");
@@ -170,7 +170,7 @@ impl Rig {
         self.perform(out);
     }
 
-    /// Time passes.
+    /// Lets time pass.
     fn run(&mut self, span: Duration) {
         let end = self.now + span;
         loop {
@@ -216,7 +216,7 @@ fn an_option_takes_effect_without_a_restart_and_ends_as_it_began() {
     );
     rig.set("osd.beacon_interval_ms", Some("200"));
     let often = rig.beacons_in(span);
-    // It looks at its clock every 150 ms or so.
+    // It reads its clock every 150 ms or so.
     assert!((30..=50).contains(&often), "several a second: {often}");
     rig.set("osd.beacon_interval_ms", None);
     rig.run(Duration::from_secs(2));
@@ -259,7 +259,7 @@ fn a_new_leader_of_the_monitors_is_told_everything_once() {
             rig.beacons[1..].iter().all(|(_, beacon)| !beacon.all),
             "once"
         );
-        // The same again, through another monitor: it is known.
+        // The same map again, from another monitor: it is known.
         rig.beacons.clear();
         rig.hear(Entity::Mon(MonId(2)), message);
         rig.run(Duration::from_secs(3));
@@ -267,7 +267,7 @@ fn a_new_leader_of_the_monitors_is_told_everything_once() {
     }
 }
 
-/// A beacon that was lost between two monitors left the leader without a group's state until it
+/// A beacon that was lost between two monitors left the leader without a PG's state until it
 /// changed.
 #[test]
 fn everything_is_reported_again_now_and_then() {
@@ -282,7 +282,7 @@ fn everything_is_reported_again_now_and_then() {
     assert!((2..=3).contains(&full), "every half minute: {full}");
 }
 
-/// Any client could stop an OSD with a refusal, and give it a map.
+/// Any client could stop an OSD with a refusal, or send it a map.
 #[test]
 fn only_monitors_stop_an_osd_and_no_client_gives_it_a_map() {
     let mut rig = Rig::live();

@@ -1,15 +1,15 @@
-//! Messages whose size grows with a group's log, memory or objects go in parts: a frame has a
-//! bound, and a long one keeps heartbeats waiting.
+//! Messages whose size grows with a PG's log, memory or objects are sent in parts: a frame has a
+//! maximum size, and a long one delays heartbeats.
 //!
 //! ```text
-//!  Adopt, 40 MiB ─▶ its bytes ─▶ Part 0 … Part 39 ──(lost, doubled, in any order)──▶ all there, checksum right ─▶ Adopt
+//!  Adopt, 40 MiB ─▶ its bytes ─▶ Part 0 … Part 39 ──(lost, duplicated, in any order)──▶ all there, checksum right ─▶ Adopt
 //! ```
-//! Nothing is acknowledged here: whoever waits for an answer sends the message again. As long as it
-//! says the same, parts of either attempt complete it: a part is named by the length and checksum
-//! of the whole.
+//! Nothing is acknowledged here: a sender that waits for an answer resends the message. If the
+//! content is unchanged, parts of either attempt complete it: a part is identified by the length
+//! and checksum of the complete message.
 //!
-//! Invariant: what is put together here belongs to its group's current interval, and is no more
-//! than [`BYTES_MAX`].
+//! Invariant: the parts collected here belong to their PG's current interval, and take at most
+//! [`BYTES_MAX`].
 
 use bytes::Bytes;
 use nacre_types::{Epoch, OsdId, PgId};
@@ -17,10 +17,10 @@ use nacre_wire::msg::replication::Part;
 use nacre_wire::{Message, Payload, frame};
 use std::collections::BTreeMap;
 
-/// Bytes of all that is put together; what is beyond is dropped, and comes again.
+/// The bytes of all collected parts; parts beyond that are dropped, and resent.
 const BYTES_MAX: usize = 256 << 20;
 
-/// The parts of a message that may be long and is longer than `most` bytes.
+/// The parts of a message of a kind that may be long, if it is longer than `most` bytes.
 pub(crate) fn split(message: &Message, most: usize) -> Option<Vec<Part>> {
     let (pg, interval) = match message {
         Message::PeerInfo(m) => (m.pg, m.interval),
@@ -65,7 +65,7 @@ struct Whole {
     parts: BTreeMap<u32, Bytes>,
 }
 
-/// What arrives in parts.
+/// Messages being received in parts.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     wholes: BTreeMap<(OsdId, PgId, u16), Whole>,
@@ -107,7 +107,7 @@ impl Parts {
         self.drop_whole(&id);
         let right =
             (meta.len() as u64, frame::crc32c(&meta)) == (u64::from(part.whole.0), part.whole.1);
-        // Whoever has sent nonsense sends it again, or does not: nobody has believed it.
+        // A sender of a malformed message may resend it; it was not used.
         right
             .then(|| Message::decode(part.kind, part.compat, &meta, Payload::new()).ok())
             .flatten()
@@ -119,7 +119,7 @@ impl Parts {
         }
     }
 
-    /// The map changed: what belongs to other intervals is of no use any more.
+    /// The map changed: drops parts of other intervals.
     pub(crate) fn keep(&mut self, current: impl Fn(PgId, Epoch) -> bool) {
         let gone: Vec<_> = self
             .wholes
@@ -166,7 +166,7 @@ mod tests {
         let parts = split(&message, 200).expect("long");
         assert!(parts.len() > 5 && parts.iter().all(|part| part.bytes.len() <= 200));
         let mut arriving = Parts::default();
-        // The second half of one attempt, doubled and backwards; then all of another.
+        // The second half of one attempt, duplicated and in reverse order; then all of another.
         let (first, second) = parts.split_at(3);
         for part in second.iter().rev().chain(second) {
             assert_eq!(arriving.take(OsdId(1), part.clone()), None);

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!  map: class zlog, version 2, activation 17 ──▶ Fetching ──source of that digest──▶ Ready: methods and their flags
-//!                                                   │ again until it is there            └─ Broken: it does not compile
+//!                                                   │ repeated until it is here          └─ Broken: it does not compile
 //! ```
 //! A source is a replicated object like any other: this daemon reads it from that object's primary,
 //! as a client would, as soon as the map names it. Until it is here, calls of the class wait. A
-//! call never runs an older version than the map of the daemon says: a later primary of the object
-//! has a later map, so no object's calls go back. Nothing is restarted, and nothing that is cached
-//! of objects is touched.
+//! call never runs an older version than the one in the daemon's map: a later primary of the object
+//! has a later map, so versions never go back for an object. Nothing is restarted, and no cached
+//! object state is touched.
 //!
-//! Errors of programs go to the cluster log once per activation, method and line.
+//! Errors of classes are written to the cluster log once per activation, method and line.
 
 use bytes::Bytes;
 use nacre_object::methods::{Complaint, Facts, Runtime};
@@ -26,21 +26,21 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A program that is none.
+/// An invalid class.
 const EIO: u32 = 5;
-/// Versions kept that are not active any more: who rolls back is in a hurry.
+/// Versions kept that are not active any more, for fast rollbacks.
 const KEPT_MAX: usize = 32;
-/// Errors that were said are remembered up to so many.
+/// The maximum number of reported errors that are remembered.
 const SAID_MAX: usize = 4096;
 
-/// What is known of a class.
+/// The state of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Its source is on its way.
+    /// Its source is being fetched.
     Fetching,
     /// Its methods can be called.
     Ready(BTreeMap<String, MethodFlags>),
-    /// It is none; says why.
+    /// It is invalid; the reason.
     Broken(String),
 }
 
@@ -49,21 +49,22 @@ struct Known {
     activation: u64,
     digest: SourceDigest,
     state: State,
-    /// When its source was last asked for, under which number.
+    /// When its source was last requested, and the number of the request.
     asked: Option<(Time, u64)>,
-    /// Checks that the clock ended.
+    /// The number of checks ended by the clock.
     late: u32,
 }
 
-/// Checks that a clock may end: a daemon that is not let run so often does not run the class.
+/// The maximum number of checks ended by the clock: if a daemon gets too little CPU time that
+/// often, it does not run the class.
 const LATE_MAX: u32 = 4;
 
-/// A source that is wanted from another OSD, or from this one.
+/// A source that is requested from another OSD, or from this one.
 #[derive(Debug)]
 pub struct Ask {
     /// Its object's primary.
     pub to: OsdId,
-    /// The question.
+    /// The request.
     pub request: OpRequest,
 }
 
@@ -72,13 +73,13 @@ pub struct Ask {
 pub struct ProgramCounters {
     /// Operations with calls that were evaluated on the daemon's own thread.
     pub inline: u64,
-    /// Operations that were handed to somebody else.
+    /// Operations that were evaluated on other threads.
     pub jobs: u64,
     /// Sources fetched.
     pub fetched: u64,
 }
 
-/// See the module head.
+/// The classes of a daemon; see the module head.
 #[derive(Debug)]
 pub struct Programs {
     /// Runs methods on the daemon's own thread.
@@ -93,9 +94,9 @@ pub struct Programs {
     moment: u64,
 }
 
-/// Whether an operation leaves the sources of programs alone. They are named by their digest, so
-/// that nothing but the very bytes can be stored under a name, by anybody, as often as one likes;
-/// and nobody takes them away or changes them: the monitors' map may mean them for ever.
+/// Whether an operation leaves the sources of classes alone. They are named by their digest, so
+/// only the matching bytes can be stored under a name, by any client, any number of times; and no
+/// client can remove or change them: the monitors' map may refer to them for ever.
 ///
 /// # Errors
 /// It would.
@@ -142,9 +143,9 @@ fn digest_of(name: &[u8]) -> Option<SourceDigest> {
     Some(SourceDigest(bytes))
 }
 
-/// Stands for a class whose source is on its way: a method of another class that calls it waits, as
-/// its clients do. Its last version would be an older one than calls may have run elsewhere; no
-/// class at all would be a lie.
+/// Represents a class whose source is being fetched: a method of another class that calls it waits,
+/// as clients do. Its previous version would be older than the one that calls may have run
+/// elsewhere; reporting that there is no such class would be wrong.
 struct Coming;
 
 impl NativeClass for Coming {
@@ -157,7 +158,7 @@ impl NativeClass for Coming {
 }
 
 impl Programs {
-    /// With what is built in.
+    /// The native classes.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -184,7 +185,7 @@ impl Programs {
         self.moment
     }
 
-    /// What the evaluation of an operation knows besides the object.
+    /// The inputs of an operation's evaluation besides the object.
     #[must_use]
     pub fn facts(&self, name: &Name, op: &OpRequest) -> Facts {
         let RequestId {
@@ -193,7 +194,7 @@ impl Programs {
             sequence,
         } = op.request;
         let request = Request {
-            // Who gave no name is still not everybody else who gave none.
+            // A client without a name is still distinguished from other clients without a name.
             client: if name.as_bytes().is_empty() {
                 format!("client.{}", client.0)
             } else {
@@ -215,7 +216,7 @@ impl Programs {
         }
     }
 
-    /// The operation is evaluated next.
+    /// Prepares the evaluation of the operation.
     pub fn prepare(&mut self, name: &Name, op: &OpRequest, now: Time) {
         if op.ops.iter().any(SubOp::is_call) {
             self.counters.inline += 1;
@@ -224,13 +225,13 @@ impl Programs {
         }
     }
 
-    /// What is known of a class; `None`: the map has none of that name.
+    /// The state of a class; `None`: the map has none of that name.
     #[must_use]
     pub fn state(&self, class: &Name) -> Option<&State> {
         self.known.get(class).map(|known| &known.state)
     }
 
-    /// Activations that can be called, by class.
+    /// Activations of callable classes.
     pub fn live(&self) -> impl Iterator<Item = (&Name, u64)> {
         let ready = |known: &Known| matches!(known.state, State::Ready(_));
         self.known
@@ -239,7 +240,7 @@ impl Programs {
             .map(|(name, known)| (name, known.activation))
     }
 
-    /// Whether the method promised to change nothing.
+    /// Whether the method is declared read-only.
     #[must_use]
     pub fn is_read_only(&self, class: &Name, method: &Name) -> bool {
         let Ok(method) = std::str::from_utf8(method.as_bytes()) else {
@@ -259,19 +260,19 @@ impl Programs {
         }
     }
 
-    /// Whether calls of the class have to wait for its source.
+    /// Whether calls of the class must wait for its source.
     #[must_use]
     pub fn is_fetching(&self, class: &Name) -> bool {
         self.state(class) == Some(&State::Fetching)
     }
 
-    /// The planted bug: an older version that is still here is good enough.
+    /// A planted bug: an older version that is still here is used.
     #[must_use]
     pub fn runs_old(&self, class: &Name) -> bool {
         crate::mutant(crate::Mutant::OldProgramRuns) && self.classes.get(&text(class)).is_some()
     }
 
-    /// The failure of an operation that calls a class whose source is none.
+    /// The failure of an operation that calls an invalid class.
     #[must_use]
     pub fn broken(&self, request: &OpRequest) -> Option<OpFailure> {
         let mut calls = (0..).zip(&request.ops);
@@ -296,7 +297,7 @@ impl Programs {
         })
     }
 
-    /// The map may name other programs than before.
+    /// The map may name other classes than before.
     pub fn on_map(&mut self, map: &ClusterMap) {
         let class = ProgramKind::Class {};
         let named = |name: &Name| {
@@ -405,7 +406,7 @@ impl Programs {
         }
     }
 
-    /// Whether a source is still to come.
+    /// Whether a source is missing.
     #[must_use]
     pub fn wants_sources(&self) -> bool {
         self.known
@@ -413,7 +414,7 @@ impl Programs {
             .any(|known| known.state == State::Fetching)
     }
 
-    /// Asks for the sources that are missing and were not asked for within `again`.
+    /// Requests the sources that are missing and were not requested within `again`.
     pub fn asks(
         &mut self,
         me: OsdId,
@@ -442,7 +443,7 @@ impl Programs {
         out
     }
 
-    /// An answer to one of the questions. Returns what people should hear of, if anything.
+    /// A reply to one of the requests. Returns a message for the log, if any.
     pub fn on_answer(&mut self, reply: &OpReply, payload: &[Bytes]) -> Option<String> {
         let number = reply.request.sequence;
         let (name, known) = self.known.iter_mut().find(|(_, known)| {
@@ -453,7 +454,7 @@ impl Programs {
             (None, [SubReply::Data { .. }])
         );
         if !found {
-            // Wrong target, or not there yet: asked again before long.
+            // Wrong target, or not stored yet: requested again soon.
             let why = reply
                 .failure
                 .as_ref()
@@ -483,7 +484,7 @@ impl Programs {
                 );
                 None
             }
-            // This daemon was not let run: it is asked for again before long.
+            // This daemon got too little CPU time: the source is requested again soon.
             Err(error) if error.kind == Kind::Clock && known.late < LATE_MAX => {
                 known.late += 1;
                 Some(format!(
@@ -491,7 +492,7 @@ impl Programs {
                 ))
             }
             Err(error) => {
-                // An older version must not run in its place.
+                // An older version must not run instead.
                 known.state = State::Broken(error.to_string());
                 changed(&mut self.classes, &mut self.moment).remove(&class);
                 Some(format!(
@@ -501,8 +502,8 @@ impl Programs {
         }
     }
 
-    /// Complaints as lines of the log with what they are about, each once. A script's message may
-    /// tell of the object: it is no part of that.
+    /// Complaints as log lines with their keys, each once. A script's message may depend on the
+    /// object: it is not part of the key.
     pub fn lines(&mut self, complaints: Vec<Complaint>) -> Vec<(String, String)> {
         let mut out = Vec::new();
         for Complaint {
@@ -518,8 +519,8 @@ impl Programs {
             };
             let text = format!("{what}: {error}");
             let key = match class.is_empty() {
-                // Of scripts that come with their calls there is no end: only the same text is the
-                // same.
+                // Scripts sent with their calls are unbounded in number: only equal texts have one
+                // key.
                 true => text.clone(),
                 false => format!(
                     "{what}: {}:{} {:?}",
@@ -545,7 +546,7 @@ impl Default for Programs {
     }
 }
 
-/// The classes, to be changed.
+/// The classes, for modification.
 fn changed<'a>(classes: &'a mut Arc<Classes>, moment: &mut u64) -> &'a mut Classes {
     *moment += 1;
     Arc::make_mut(classes)

@@ -1,5 +1,5 @@
-//! Recovery and backfill: what a member gets while clients go on, messages are lost and groups
-//! split.
+//! Stories of recovery and backfill: what a member gets while clients continue to write, messages
+//! are lost and PGs split.
 
 use crate::company::Company;
 use crate::key;
@@ -12,7 +12,7 @@ use nacre_wire::Message;
 use nacre_wire::map::{Capability, Change, flag};
 use nacre_wire::msg::client::SubOp;
 
-/// What was pushed to the member: objects, and which update of the group each had last.
+/// The objects pushed to the member, each with its last update.
 fn pushed(host: &mut Host, target: OsdId) -> Vec<(String, u64)> {
     let object = |message| match message {
         Message::Push(push, _) if push.part == 0 => {
@@ -30,8 +30,8 @@ fn pushed(host: &mut Host, target: OsdId) -> Vec<(String, u64)> {
     all
 }
 
-/// A primary with a target of backfill; a call that writes to "a" takes long, and is evaluated when
-/// the story says so.
+/// A primary with a target of backfill; a call that writes to "a" takes long, and is evaluated
+/// under the story's control.
 fn with_a_long_call() -> (Host, Epoch, Epoch, OsdId) {
     let (mut monitors, mut host, before, interval, target) =
         served_by_monitors_for_another(Some(Bytes::new()));
@@ -66,8 +66,8 @@ fn with_a_long_call() -> (Host, Epoch, Epoch, OsdId) {
 }
 
 /// An update took long and was evaluated elsewhere when backfill compared its object's range. It
-/// came after the comparison: the member got the object as it was before, its cursor passed the
-/// place, and nobody brought the update any more.
+/// was ordered after the comparison: the member got the old object, its cursor passed the position,
+/// and the update was never brought.
 #[test]
 fn a_range_is_not_compared_while_an_update_in_it_is_evaluated_elsewhere() {
     let (mut host, epoch, interval, target) = with_a_long_call();
@@ -87,8 +87,8 @@ fn a_range_is_not_compared_while_an_update_in_it_is_evaluated_elsewhere() {
     );
 }
 
-/// Simulator, seed 2838. A call took six seconds. Backfill had held all objects of its range by
-/// then and waited for it; so did every client that wrote to one of them.
+/// Simulator, seed 2838. A call took six seconds. By then, backfill had held all objects of its
+/// range and waited for it; so did every client that wrote to one of them.
 #[test]
 fn one_long_call_keeps_nobody_from_the_other_objects_of_its_range() {
     let (mut host, epoch, interval, target) = with_a_long_call();
@@ -110,13 +110,14 @@ fn one_long_call_keeps_nobody_from_the_other_objects_of_its_range() {
     assert!(host.sent.iter().any(answered), "it waits for the call");
 }
 
-/// An object came into being after backfill had asked its own store what is there, and before the
+/// An object was created after backfill had asked its own store for a listing, and before the
 /// answer came. The member got the update without data, as for everything beyond its cursor; the
-/// object was not in the listing, so nobody pushed it; the member was called complete without it.
+/// object was not in the listing, so it was not pushed; the member was considered complete without
+/// it.
 #[test]
 fn a_range_has_what_came_into_being_while_it_was_listed() {
     let (_, mut host, epoch, interval, target) = served_by_monitors_for_another(Some(Bytes::new()));
-    // There is no such object, as the primary knows then.
+    // There is no such object, as far as the primary knows.
     read(1, epoch, &mut host);
     host.held = Some(Vec::new());
     has_nothing(&mut host, (epoch, interval), target);
@@ -136,9 +137,9 @@ fn a_range_has_what_came_into_being_while_it_was_listed() {
     assert_eq!(pushed(&mut host, target), [("a".to_owned(), 1)]);
 }
 
-/// An object came into being while its range was compared with that of the member being filled: it
-/// was in neither listing, and the member's cursor passed it without its data. So a write waits
-/// until the comparison is over, also if its own object is not among those that are brought.
+/// An object was created while its range was compared with that of the member being filled: it was
+/// in neither listing, and the member's cursor passed it without its data. So a write waits until
+/// the comparison has ended, even if its own object is not among those that are pushed.
 #[test]
 fn an_object_that_comes_into_being_while_its_range_is_compared_is_brought() {
     let mut company = Company::new(2, 1, 2);
@@ -157,7 +158,7 @@ fn an_object_that_comes_into_being_while_its_range_is_compared_is_brought() {
             .write(&format!("object-{n}"), b"old")
             .expect("one is enough");
     }
-    // Everything is compared and brought; that it is so is not heard of.
+    // Everything is compared and pushed; the report of that is lost.
     company.lose = |message| matches!(message, Message::Progress(_));
     company.revive(host, 2);
     company.wait(2000);
@@ -179,9 +180,9 @@ fn an_object_that_comes_into_being_while_its_range_is_compared_is_brought() {
     );
 }
 
-/// An omap of many pages beside data that is at its end with the first part: the last part is the
-/// one that ends both. A member that took an earlier one for it would have some of the entries, and
-/// count as whole.
+/// An omap of many pages besides data that ends with the first part: the last part is the one that
+/// ends both. A member that took an earlier part for the last would have some of the entries, and
+/// count as complete.
 #[test]
 fn an_omap_of_many_pages_comes_whole() {
     for place in [0, 2] {
@@ -246,9 +247,9 @@ fn an_omap_of_many_pages_comes_whole() {
     }
 }
 
-/// A primary asked for an object that a client waited for, and the question was lost. Each look at
-/// the client's operation put off the end of the wait for an answer: the object was not asked for
-/// again as long as the client waited for it.
+/// A primary requested an object that a client waited for, and the request was lost. Each look at
+/// the client's operation extended the timeout of the request: the object was not requested again
+/// as long as the client waited for it.
 #[test]
 fn what_a_client_waits_for_is_asked_for_again() {
     let mut company = Company::new(3, 2, 3);
@@ -279,9 +280,9 @@ fn what_a_client_waits_for_is_asked_for_again() {
     );
 }
 
-/// A group was split while a member was backfilled. The cursor of the new half lay before its own
-/// objects: it compared the other half's objects, too, and removed from the member what had not
-/// been there for a moment, and had been written again since.
+/// A PG was split while a member was backfilled. The cursor of the new half was before its own
+/// objects: it compared the other half's objects, too, and removed objects from the member that had
+/// been absent for a moment, and had been written again since.
 #[test]
 fn the_backfill_of_one_half_of_a_group_leaves_the_other_half_alone() {
     let mut company = Company::new(2, 1, 2);
@@ -295,7 +296,7 @@ fn the_backfill_of_one_half_of_a_group_leaves_the_other_half_alone() {
         panic!("two of two")
     };
     let host = company.kill(away);
-    // More than the log keeps: who comes back is backfilled.
+    // More than the log keeps: a member that comes back is backfilled.
     company.commit(vec![Change::Config {
         key: "osd.log_entries_max".into(),
         value: Some("100".into()),
@@ -343,7 +344,8 @@ fn the_backfill_of_one_half_of_a_group_leaves_the_other_half_alone() {
     }
 }
 
-/// (Planted by a stranger: it stopped them, too.) `norecover` stops what nobody waits for.
+/// (Planted by a reviewer: it stopped these, too.) `norecover` stops only recoveries that no client
+/// waits for.
 #[test]
 fn what_clients_wait_for_is_recovered_in_spite_of_the_flag() {
     let mut company = Company::new(3, 2, 3);
@@ -375,7 +377,7 @@ fn what_clients_wait_for_is_recovered_in_spite_of_the_flag() {
     );
 }
 
-/// (Planted by a stranger.) Objects that no reachable OSD has take no place of recovery from
+/// (Planted by a reviewer.) Objects that no reachable OSD has do not occupy the recovery places of
 /// others.
 #[test]
 fn what_nobody_has_keeps_nothing_else_from_being_recovered() {
@@ -407,9 +409,9 @@ fn what_nobody_has_keeps_nothing_else_from_being_recovered() {
     assert!(company.has(first, "x"));
 }
 
-/// (Planted by a stranger: only the group was asked for.) An operation is evaluated elsewhere, and
-/// comes back when the interval is another. Numbers begin again with each: it was taken for another
-/// operation's.
+/// (Planted by a reviewer: only the PG was checked.) An operation is evaluated elsewhere, and
+/// returns when the interval is another. Numbers restart with each interval: it was taken for
+/// another operation.
 #[test]
 fn what_was_evaluated_for_an_earlier_interval_counts_for_nothing() {
     let mut company = Company::new(3, 2, 3);
@@ -455,8 +457,8 @@ fn what_was_evaluated_for_an_earlier_interval_counts_for_nothing() {
     );
 }
 
-/// CEPH-50: half of the OSDs lose power and return. Nothing is copied while they are away, they are
-/// caught up by the log, and brought what was written meanwhile, not what they have.
+/// CEPH-50: half of the OSDs lose power and return. Nothing is copied while they are away; they
+/// catch up by the log, and get the objects written meanwhile, not those that they have.
 #[test]
 fn half_that_return_are_brought_what_they_missed_and_no_more() {
     const MISSED: usize = 3;

@@ -1,5 +1,5 @@
-//! Rot at one member, whoever finds it: the client gets its data as long as anybody has it, and the
-//! copy is good again.
+//! Stories of bit rot at one member, regardless of which OSD finds it: the client gets its data as
+//! long as any member has it, and the replica is repaired.
 
 use crate::company::Company;
 use crate::room_stories::{FULL, ROOMY, is_missed_by};
@@ -17,7 +17,7 @@ fn is_clean(company: &Company) -> bool {
         .any(|pg| pg.id() == PG && pg.is_clean())
 }
 
-/// A primary answered `Corrupt` for what two others had.
+/// A primary answered `Corrupt` for data that two others had.
 #[test]
 fn a_read_of_what_rotted_at_the_primary_is_answered_from_another_copy() {
     for size in [2, 3] {
@@ -62,8 +62,8 @@ fn an_update_that_reads_first_waits_for_a_good_copy() {
     assert!(company.can_read(primary, "a"));
 }
 
-/// Part of a block that rotted is overwritten: the store keeps it unreadable, as it should. The
-/// members have the whole.
+/// Part of a corrupt block is overwritten: the store keeps it unreadable, as it should. The members
+/// have the complete block.
 #[test]
 fn a_partial_overwrite_of_a_rotten_block_ends_whole() {
     let mut company = Company::new(3, 2, 3);
@@ -85,8 +85,8 @@ fn a_partial_overwrite_of_a_rotten_block_ends_whole() {
 }
 
 /// The same at a member: its store applied the update and kept the block unreadable, the others had
-/// the whole, nobody was told, and the next failure of the others would have made it a loss (chaos,
-/// seeds 9 and 10).
+/// the complete block, the loss was not reported, and the next failure of the others would have
+/// made it permanent (chaos, seeds 9 and 10).
 #[test]
 fn a_member_that_loses_the_rest_of_a_block_is_given_a_good_copy() {
     for (size, more) in [(2, 0), (3, 0), (3, 1), (3, 5)] {
@@ -94,7 +94,7 @@ fn a_member_that_loses_the_rest_of_a_block_is_given_a_good_copy() {
         company.write("a", b"hello").expect("written");
         let member = company.acting()[1];
         company.rot(member, "a");
-        // Later updates are under way when the primary hears of the first.
+        // Later updates are in flight when the primary learns of the first.
         let part = |n: u64| {
             vec![SubOp::Write {
                 offset: n % 4,
@@ -126,7 +126,7 @@ fn a_member_that_loses_the_rest_of_a_block_is_given_a_good_copy() {
     }
 }
 
-/// The primary's own copy, and the updates that come while it is brought.
+/// The primary's own replica, and the updates that arrive while it is recovered.
 #[test]
 fn a_primary_that_loses_the_rest_of_a_block_is_given_a_good_copy_before_anybody_reads() {
     let mut company = Company::new(3, 2, 3);
@@ -148,8 +148,8 @@ fn a_primary_that_loses_the_rest_of_a_block_is_given_a_good_copy_before_anybody_
     assert_eq!(company.read("a").expect("read"), b"hELlo");
 }
 
-/// The primary does not hear of it, or is gone before it has helped: the member says it again, also
-/// when it has been started anew, and to whoever is primary then.
+/// The primary does not get the report, or is gone before it has repaired the object: the member
+/// reports it again, also after a restart, and to every later primary.
 #[test]
 fn what_a_member_has_lost_it_says_until_it_has_it() {
     for restart in [false, true] {
@@ -182,13 +182,13 @@ fn what_a_member_has_lost_it_says_until_it_has_it() {
             .expect("written");
         company.wait(500);
         assert!(!company.can_read(member, "a"), "nobody was told");
-        // The note follows, although the store says nothing of an update that touches no data.
+        // The note follows, although the store reports nothing for an update that touches no data.
         company
             .op("a", vec![SubOp::Truncate { size: 5 }], &[])
             .expect("written");
         let stopped = company.kill(if restart { member } else { primary });
         company.wait(3000);
-        // What was deleted or written anew in between needs no help.
+        // Objects deleted or completely overwritten in between need no repair.
         company
             .op("b", vec![SubOp::Delete {}], &[])
             .expect("deleted");
@@ -201,8 +201,8 @@ fn what_a_member_has_lost_it_says_until_it_has_it() {
     }
 }
 
-/// A clone that is made of what has lost data has lost it as well: whoever gives the object a good
-/// copy gives the clone one.
+/// A clone made of a replica that has lost data has lost it as well: the member that gets a good
+/// replica of the object gets one of the clone.
 #[test]
 fn a_clone_of_what_has_lost_data_is_given_a_good_copy_too() {
     let mut company = Company::new(3, 2, 3);
@@ -280,7 +280,7 @@ fn rot_found_while_updates_are_in_flight_waits_for_them() {
     assert_eq!(company.read("a").expect("read"), b"bye");
 }
 
-/// The member that is asked for a good copy has none either: the next one is asked, and both are
+/// The member that is asked for a good replica has none either: the next one is asked, and both are
 /// repaired.
 #[test]
 fn a_source_that_cannot_read_says_so_and_is_repaired_too() {
@@ -294,7 +294,7 @@ fn a_source_that_cannot_read_says_so_and_is_repaired_too() {
         assert_eq!(company.read("a").expect("read"), b"hello");
         company.wait(2000);
         assert!(company.can_read(acting[0], "a"));
-        // Only whoever was asked before the good one is found out.
+        // Only a member asked before the good one is detected.
         assert_eq!(
             company.can_read(rotten, "a"),
             rotten < good,
@@ -377,7 +377,8 @@ fn the_only_copy_is_served_as_far_as_it_can_be_read() {
     assert_eq!(company.read("a").expect("read"), [8; 8192]);
 }
 
-/// What was to be repaired when the daemon died is repaired by its next life, and not read before.
+/// A repair that was pending when the daemon died is done by its next instance, and the object is
+/// not read before.
 #[test]
 fn damage_is_remembered_like_any_missing_object() {
     let mut company = Company::new(3, 1, 3);
@@ -411,8 +412,8 @@ fn damage_is_remembered_like_any_missing_object() {
     assert_eq!(company.read("a").expect("read"), b"hello");
 }
 
-/// An object rotted at the primary while a member that comes back by log waits for it: it is pulled
-/// from the third, then pushed.
+/// An object was corrupted at the primary while a member that returns by log waits for it: it is
+/// pulled from the third, then pushed.
 #[test]
 fn what_cannot_be_pushed_is_pulled_first() {
     let mut company = Company::new(3, 2, 3);
@@ -435,7 +436,8 @@ fn what_cannot_be_pushed_is_pulled_first() {
     }
 }
 
-/// What only the primary had, and has lost, took the room of everything else that a member lacked.
+/// An object that only the primary had, and has lost, took the places of everything else that a
+/// member lacked.
 #[test]
 fn what_is_lost_keeps_nothing_else_from_being_recovered() {
     let mut company = Company::new(2, 1, 2);
@@ -458,8 +460,8 @@ fn what_is_lost_keeps_nothing_else_from_being_recovered() {
     assert!(!company.can_read(acting[1], &lost[0]) && company.was_said("no member that is here"));
 }
 
-/// A range of a backfill with an object that could not be read stood still until the next interval,
-/// and held its objects.
+/// A range of a backfill with an object that could not be read made no progress until the next
+/// interval, and held its objects.
 #[test]
 fn a_backfill_goes_on_after_repair_and_lets_go_when_there_is_none() {
     for second_copy in [true, false] {
@@ -469,7 +471,7 @@ fn a_backfill_goes_on_after_repair_and_lets_go_when_there_is_none() {
         }
         let old = company.acting();
         company.rot(old[0], "b");
-        // Its successors have nothing, and the log is no longer whole.
+        // Its successors have nothing, and the log is no longer complete.
         let everybody = |company: &Company| company.acting() == old;
         for _ in 0..300 {
             company.write("c", b"again").expect("written");
@@ -506,10 +508,10 @@ fn a_backfill_goes_on_after_repair_and_lets_go_when_there_is_none() {
     }
 }
 
-/// Simulator with watches and locks, seed 5. One member alone had taken a write; the others had
-/// adopted its log, not yet the object, when it died. They served, and their logs forgot that far
-/// back: when it came again it was a target of backfill, and that counts as no copy of anything.
-/// The backfill waited for the object, and nobody asked the only one who had it.
+/// Simulator with watches and locks, seed 5. Only one member had applied a write; the others had
+/// adopted its log, not yet the object, when it died. They served, and their logs were trimmed
+/// beyond that write: when the member returned it was a target of backfill, which counts as having
+/// no replicas. The backfill waited for the object, and the only OSD that had it was not asked.
 #[test]
 fn what_only_a_target_of_backfill_has_is_asked_of_it() {
     let mut company = Company::new(3, 1, 3);
@@ -528,7 +530,7 @@ fn what_only_a_target_of_backfill_has_is_asked_of_it() {
     company
         .write("a", b"only here")
         .expect("one copy is enough");
-    // Its copies never arrive; what the log says does.
+    // Its replicas never arrive; the log's entries do.
     company.lose = |message| matches!(message, Message::Push(..) | Message::Pull(_));
     for host in dead {
         company.revive(host, 2);
@@ -573,7 +575,7 @@ pub(crate) fn left_with_an_undone_append(
     left_with_an_undone_append_and_losing(company, places, |_| false)
 }
 
-/// The same, and from the last return on these messages get lost.
+/// The same, and from the last return on, messages with this property are lost.
 pub(crate) fn left_with_an_undone_append_and_losing(
     company: &mut Company,
     places: [usize; 3],
@@ -614,7 +616,7 @@ fn left_with_undone(
     (sent, third)
 }
 
-/// As far as the second's last return: the updates, the second, and the third.
+/// Up to the second's last return: returns the updates, the second, and the third.
 fn on_the_way_to_undone(
     company: &mut Company,
     places: [usize; 3],
@@ -632,7 +634,7 @@ fn on_the_way_to_undone(
     let mut sent: Vec<OpRequest> = Vec::new();
     for (ops, data) in updates {
         let mut request = company.request(ClientId(7), "a", ops.clone(), 0);
-        // They are under way together.
+        // They are in flight together.
         request.answered_below = sent
             .first()
             .map_or(request.answered_below, |first| first.answered_below);
@@ -646,7 +648,7 @@ fn on_the_way_to_undone(
     company.wait(3000);
     company.write("b", b"three").expect("two are enough");
     let third = company.kill(other);
-    // What the second knows of its copy outlives it: it begins to undo the append, and dies again.
+    // The second's note on its replica survives it: it begins to undo the append, and dies again.
     company.unheard = true;
     company.revive(dead, 2);
     company.wait(1000);
@@ -656,8 +658,8 @@ fn on_the_way_to_undone(
 }
 
 /// Simulator, seed 3656: members that lose power one after the other may each have an update on the
-/// object that did not get about; each was undone when others had gone on without it, and nobody
-/// had the object as it was before. No disk was lost, and the object was unfound for ever.
+/// object that reached no other; each was undone when others had continued without it, and no
+/// member had the object's previous version. No disk was lost, and the object was unfound for ever.
 #[test]
 fn an_object_that_is_left_only_with_undone_updates_on_it_keeps_them() {
     for places in [[2, 0, 1], [0, 1, 2]] {
@@ -682,8 +684,8 @@ fn an_object_that_is_left_only_with_undone_updates_on_it_keeps_them() {
     }
 }
 
-/// The same with an object that was deleted and made again. (A planted bug that no test saw: the
-/// second update named the deletion as its prior version, and a member that undid it would have
+/// The same with an object that was deleted and created again. (A planted bug that no test noticed:
+/// the second update named the deletion as its prior version, and a member that undid it would have
 /// waited for a version that does not exist.)
 #[test]
 fn a_deletion_and_what_came_after_it_are_kept_too() {
@@ -713,8 +715,8 @@ fn a_deletion_and_what_came_after_it_are_kept_too() {
     }
 }
 
-/// The same, and the append was sent again and refused for want of room before the copy that has it
-/// had come. That refusal says nothing of what was sent before; it was taken for the end of the
+/// The same, and the append was resent and refused for lack of space before the replica that has it
+/// had arrived. That refusal says nothing about earlier attempts; it was taken for the end of the
 /// append, and the object was unfound.
 #[test]
 fn a_refusal_for_want_of_room_does_not_cost_the_last_copy() {
@@ -725,9 +727,9 @@ fn a_refusal_for_want_of_room_does_not_cost_the_last_copy() {
         let (append, third) = left_with_an_undone_append_and_losing(&mut company, places, lose);
         let primary = company.acting()[0];
         if !is_missed_by(&mut company, primary).contains(&"a".to_owned()) {
-            continue; // it has the copy itself
+            continue; // it has the replica itself
         }
-        // Neither is to lead in place of the other.
+        // Neither is to lead instead of the other.
         for host in company.hosts.values_mut() {
             host.osd.on_usage(FULL.0, FULL.1);
         }
@@ -751,7 +753,7 @@ fn a_refusal_for_want_of_room_does_not_cost_the_last_copy() {
     assert!(refused > 0);
 }
 
-/// What was appended then is undone where somebody has the object as it was.
+/// The append is undone if a member has the previous version.
 #[test]
 fn undone_updates_stay_undone_where_somebody_has_the_object_without_them() {
     let mut company = Company::new(3, 2, 3);
@@ -781,8 +783,8 @@ fn undone_updates_stay_undone_where_somebody_has_the_object_without_them() {
     assert!(!company.was_said("are kept"), "{:?}", company.log);
 }
 
-/// (Planted by a stranger.) What a fenced client was not answered is not done again after the
-/// fence: its lock may be another's by now.
+/// (Planted by a reviewer.) An unanswered operation of a fenced client is not executed again after
+/// the fence: its lock may belong to another client by now.
 #[test]
 fn undone_updates_of_a_fenced_client_stay_undone() {
     let mut company = Company::new(3, 2, 3);

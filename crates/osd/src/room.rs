@@ -1,31 +1,31 @@
-//! Room for updates: what was ordered cannot be refused any more, so it is bounded before it is
-//! ordered (F10, F14; DESIGN §11).
+//! Space for updates: an ordered update cannot be refused any more, so the space is limited before
+//! ordering (F10, F14; DESIGN §11).
 //!
 //! ```text
-//!   used                                   │ free: updates that need room are taken    │ reserve: refused
-//!                                                                                        ├ under way when it began ┤ recovery ┤ deletions, log, index
-//!   share = reserve / 2 per OSD that may send: what each has under way, beginning to end, before it hears from us that we are nearly full
+//!   used                                   │ free: updates that need space are taken   │ reserve: refused
+//!                                                                                        ├ in flight when it began  ┤ recovery ┤ deletions, log, index
+//!   share = reserve / 2 per OSD that may send: what each has in flight at most before it learns that we are nearly full
 //! ```
-//! Who sends hears how full we are with every acknowledgement, and has no more than its share
-//! unacknowledged. So all of them together bring no more after the reserve began than half of it,
-//! whatever they had heard last, and the other half is for recovery, which looks at each part it
-//! takes. (Twenty-four clients with objects of 3 MB stopped all OSDs of 128 MiB at once: 72 MB were
-//! under way when the first one said that it had 6 left.)
+//! Senders learn our free space with every acknowledgement, and have at most their share
+//! unacknowledged. So after the reserve began, all of them together send at most half of it, even
+//! if their information is old. The other half is for recovery, which checks each part that it
+//! accepts. (Twenty-four clients with objects of 3 MB stopped all OSDs of 128 MiB at once: 72 MB
+//! were in flight when the first one reported that it had 6 left.)
 //!
-//! An update that is larger than the share goes alone, and only if all could send one such and the
-//! reserve stayed.
+//! An update larger than the share is sent alone, and only if the reserve would suffice for one
+//! such update of every sender.
 
 use nacre_types::OsdId;
 use std::collections::BTreeMap;
 
-/// Of a small store's space the reserve has at least so much for each OSD that may send, if that is
-/// not too much of it.
+/// The minimum reserve of a small store for each OSD that may send, unless that is too large a part
+/// of the store.
 const RESERVE_EACH: u64 = 4 << 20;
-/// Bytes that an update may take beside its data: log entry, records of the index, blocks begun at
-/// both ends.
+/// The bytes that an update may take besides its data: log entry, records of the index, partial
+/// blocks at both ends.
 pub const UPDATE_BESIDE: u64 = 16 << 10;
 
-/// What there is at one store, as it was last said and with what was taken since.
+/// The space of one store, as last reported, minus what was taken since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     free: u64,
@@ -44,7 +44,7 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Of a store of `total` bytes with `used`, to which `senders` OSDs may send.
+    /// The space of a store of `total` bytes with `used`, to which `senders` OSDs may send.
     #[must_use]
     pub fn of(total: u64, used: u64, senders: usize) -> Self {
         let senders = senders.max(1) as u64;
@@ -55,7 +55,7 @@ impl Room {
             senders,
         }
     }
-    /// Bytes of updates that one OSD may have under way here.
+    /// The bytes of updates that one OSD may have in flight here.
     #[must_use]
     pub const fn share(&self) -> u64 {
         self.reserve / 2 / self.senders
@@ -65,19 +65,19 @@ impl Room {
     pub const fn most(&self) -> u64 {
         self.free.saturating_sub(self.reserve) / self.senders
     }
-    /// Only the reserve is left: updates that need room are refused.
+    /// Only the reserve is left: updates that need space are refused.
     #[must_use]
     pub const fn is_nearly_full(&self) -> bool {
         self.free < self.reserve
     }
-    /// Whether an update that is let through in the reserve, too, may take so much: all senders may
+    /// Whether an update that is accepted in the reserve, too, may take `bytes`: all senders may
     /// send one such at one time.
     #[must_use]
     pub const fn bears(&self, bytes: u64) -> bool {
         bytes <= self.free / 2 / self.senders
     }
-    /// Whether recovery may add so much. It is counted at once: the next look comes after many
-    /// parts.
+    /// Whether recovery may add `bytes`. They are counted at once: the next report of the host
+    /// follows only after many parts.
     pub const fn take_part(&mut self, bytes: u64) -> bool {
         let fits = self.free > self.reserve / 2 && self.free - self.reserve / 2 >= bytes;
         if fits {
@@ -87,7 +87,7 @@ impl Room {
     }
 }
 
-/// What one member may be sent, and has been.
+/// The limit of one member, and the bytes sent to it.
 #[derive(Clone, Copy, Debug)]
 struct At {
     share: u64,
@@ -95,12 +95,13 @@ struct At {
     under_way: u64,
 }
 
-/// Bytes of updates that this daemon has ordered, by the member that has not acknowledged them: one
-/// that hangs keeps others' updates from nobody but those who share a group with it.
+/// The bytes of updates that this daemon has ordered, by the member that has not acknowledged them:
+/// a hanging member delays only updates of the PGs that it is in.
 #[derive(Debug)]
 pub struct UnderWay {
     members: BTreeMap<OsdId, At>,
-    /// Of all members together, and the least share: usually there is room, and one look says so.
+    /// The total of all members, and the smallest share: usually there is space, and one comparison
+    /// shows it.
     total: u64,
     least: u64,
     freed: bool,
@@ -126,7 +127,7 @@ impl UnderWay {
         })
     }
 
-    /// It says how much of ours it can have under way, and how large one update may be.
+    /// The member reports how much of ours it can have in flight, and how large one update may be.
     pub fn says(&mut self, member: OsdId, share: u64, most: u64) {
         let at = self.at(member);
         let before = std::mem::replace(&mut at.share, share);
@@ -147,8 +148,7 @@ impl UnderWay {
             .unwrap_or(u64::MAX);
     }
 
-    /// Whether an update of so many bytes has to wait until one of these members has acknowledged
-    /// others.
+    /// Whether an update of `bytes` must wait until one of these members has acknowledged others.
     #[must_use]
     pub fn must_wait(&self, members: &[OsdId], bytes: u64) -> bool {
         let full = |at: &At| at.under_way > 0 && at.under_way.saturating_add(bytes) > at.share;
@@ -159,8 +159,8 @@ impl UnderWay {
                 .any(full)
     }
 
-    /// Whether an update is so large that these members could not bear it beside as large ones of
-    /// others.
+    /// Whether an update is so large that these members have no space for it in addition to equally
+    /// large ones of others.
     #[must_use]
     pub fn is_too_much(&self, members: &[OsdId], bytes: u64) -> bool {
         let large = |at: &At| bytes > at.share && bytes > at.most;
@@ -171,7 +171,7 @@ impl UnderWay {
                 .any(large)
     }
 
-    /// It is ordered.
+    /// The update is ordered.
     pub fn begin(&mut self, members: &[OsdId], bytes: u64) {
         for member in members {
             self.at(*member).under_way += bytes;
@@ -179,26 +179,26 @@ impl UnderWay {
         }
     }
 
-    /// The member has it, or the interval is over.
+    /// The member has the update, or the interval has ended.
     pub fn end(&mut self, member: OsdId, bytes: u64) {
         self.at(member).under_way -= bytes;
         self.total -= bytes;
         self.freed |= bytes > 0;
     }
 
-    /// Whether somebody who waits may find room, since the last time that somebody asked.
+    /// Whether space was freed since the last call, so that waiting updates may fit.
     pub const fn was_freed(&mut self) -> bool {
         std::mem::replace(&mut self.freed, false)
     }
 
-    /// Bytes that each member has not acknowledged, but for those that have acknowledged all.
+    /// The bytes that each member has not acknowledged, without those that have acknowledged all.
     #[must_use]
     pub fn known(&self) -> BTreeMap<OsdId, u64> {
         let busy = self.members.iter().filter(|(_, at)| at.under_way > 0);
         busy.map(|(osd, at)| (*osd, at.under_way)).collect()
     }
 
-    /// Others are gone from the map.
+    /// Removes members that are no longer in the map.
     pub fn keep(&mut self, is_there: impl Fn(OsdId) -> bool) {
         self.members
             .retain(|osd, at| at.under_way > 0 || is_there(*osd));
@@ -213,8 +213,8 @@ mod tests {
     const A: OsdId = OsdId(1);
     const B: OsdId = OsdId(2);
 
-    /// However the senders' news is out of date: who has heard nothing since a store was empty
-    /// sends its share and no more.
+    /// Independent of the age of the senders' information: a sender without news since a store was
+    /// empty sends at most its share.
     #[test]
     fn what_all_send_before_they_hear_of_the_reserve_fits_into_it() {
         for (total, senders) in [

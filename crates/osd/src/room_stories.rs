@@ -1,4 +1,4 @@
-//! Members that have no room for what recovery brings: what is deleted, refused and left over then.
+//! Stories of members without space for recovery: deletions, refusals, and leftovers.
 
 use crate::company::Company;
 use crate::key;
@@ -14,8 +14,8 @@ const GIB: u64 = 1 << 30;
 pub(crate) const FULL: (u64, u64) = (100 * GIB, 99 * GIB);
 pub(crate) const ROOMY: (u64, u64) = (100 * GIB, 50 * GIB);
 
-/// Three members; what is at `place` in the acting set was away while these objects were written,
-/// came back, and its store has no room.
+/// Three members; the one at `place` in the acting set was away while these objects were written,
+/// came back, and its store has no space.
 fn without_room(place: usize, names: &[&str]) -> (Company, u32) {
     let mut company = Company::new(3, 2, 3);
     for name in names {
@@ -31,7 +31,7 @@ fn without_room(place: usize, names: &[&str]) -> (Company, u32) {
     (company, member)
 }
 
-/// It acts again where it did, and its store has no room for what it missed.
+/// It acts again in its former place, and its store has no space for the objects that it missed.
 pub(crate) fn comes_back_full(company: &mut Company, host: Host, place: usize) {
     let member = host.osd.id().0;
     company.lose = |message| matches!(message, Message::Push(..));
@@ -42,7 +42,7 @@ pub(crate) fn comes_back_full(company: &mut Company, host: Host, place: usize) {
     company.lose = |_| false;
 }
 
-/// Everybody has the object in the same version, or nobody has it.
+/// All members have the object in the same version, or none has it.
 pub(crate) fn is_the_same_everywhere(company: &mut Company, object: &ObjectId) {
     let place = key::store_key(PG, object);
     let versions: Vec<_> = company
@@ -61,7 +61,7 @@ pub(crate) fn is_the_same_everywhere(company: &mut Company, object: &ObjectId) {
     );
 }
 
-/// Objects of which the member has parts that have come, and not all.
+/// Objects of which the member has received some parts, and not all.
 fn staged(company: &mut Company, osd: u32) -> usize {
     let (from, to, collection) = (Default::default(), None, key::INCOMING);
     match company.host(osd).store.peek(&Read::List {
@@ -90,8 +90,8 @@ pub(crate) fn is_missed_by(company: &mut Company, osd: u32) -> Vec<String> {
         .collect()
 }
 
-/// A nearly full member lacked objects and had no room for them; their deletions waited for
-/// recovery, and recovery for deletions: for ever, where everybody only deleted. (Simulator, small
+/// A nearly full member lacked objects and had no space for them; their deletions waited for
+/// recovery, and recovery for deletions: for ever, where clients only deleted. (Simulator, small
 /// devices.)
 #[test]
 fn deletions_wait_for_no_copy() {
@@ -125,8 +125,8 @@ fn deletions_wait_for_no_copy() {
     }
 }
 
-/// As before; and the deletion's message to a member was lost, or the member that lacks the object
-/// dies before it has it. What is sent again says the same.
+/// As before; and the deletion's message to a member is lost, or the member that lacks the object
+/// dies before it has it. The resent message has the same content.
 #[test]
 fn deletions_of_what_somebody_lacks_are_repeated() {
     for place in [0, 1] {
@@ -146,16 +146,17 @@ fn deletions_of_what_somebody_lacks_are_repeated() {
     }
 }
 
-/// Writes to what has no room were held until there was some, and nothing said so. Now they are
-/// refused within a second or so, a read waits, and both monitors and clients hear why.
+/// Writes to objects without space for their recovery were held until there was some, without a
+/// report. Now they are refused within a second or so, a read waits, and both monitors and clients
+/// learn the reason.
 #[test]
 fn writes_that_wait_for_what_has_no_room_are_refused() {
     for place in [0, 2] {
         let (mut company, member) = without_room(place, &["a", "b"]);
-        // Nobody can do without it.
+        // No member may be missing.
         company.kill(company.acting()[1]);
         company.wait(2000);
-        // One client, which has heard of none of them when it sends the next.
+        // One client, which has the answer of none of them when it sends the next.
         let send = |company: &mut Company, name: &str, op: SubOp, data: &[u8]| {
             let request = OpRequest {
                 answered_below: 1,
@@ -209,13 +210,14 @@ fn writes_that_wait_for_what_has_no_room_are_refused() {
     }
 }
 
-/// A read of what has no room waits. The deletion that makes the room waited behind it: of another
-/// client it goes before. And a call of a method that only reads is not refused as a write.
+/// A read of an object without space for its recovery waits. The deletion that would free the space
+/// waited behind it: a deletion of another client now overtakes it. And a call of a read-only
+/// method is not refused as a write.
 #[test]
 fn deletions_do_not_wait_behind_reads_of_what_has_no_room() {
     for place in [0, 2] {
         let (mut company, member) = without_room(place, &["a", "b"]);
-        // Nobody can do without it.
+        // No member may be missing.
         company.kill(company.acting()[1]);
         company.wait(2000);
         let send = |company: &mut Company, client: u64, name: &str, op: SubOp| {
@@ -260,8 +262,8 @@ fn deletions_do_not_wait_behind_reads_of_what_has_no_room() {
     }
 }
 
-/// An object was here, and the clone that it was to be rolled back to had no room at a member: the
-/// rollback waited for ever, was not refused, and did not let the member stand aside.
+/// An object was here, and a member had no space for the clone that it was to be rolled back to:
+/// the rollback waited for ever, was not refused, and did not let the member stand aside.
 #[test]
 fn what_waits_for_a_clone_without_room_is_refused_and_the_full_member_stands_aside() {
     for too_few in [true, false] {
@@ -301,7 +303,7 @@ fn what_waits_for_a_clone_without_room_is_refused_and_the_full_member_stands_asi
             !company.acting().contains(&member),
             "the others act without it"
         );
-        // It has room for an update.
+        // It has space for an update.
         company.host(member).osd.on_usage(100 * GIB, 96 * GIB);
         company.wait(500);
         company
@@ -314,11 +316,11 @@ fn what_waits_for_a_clone_without_room_is_refused_and_the_full_member_stands_asi
     }
 }
 
-/// A full member lacked something of every name, and had old versions of all. They kept clones, so
-/// deletions left something and waited for recovery, as trimming did; and recovery waited for room.
-/// (Simulator, small devices, seed 3761.) Now the others act without it: what they delete and trim
-/// makes room there, and what it lacks by then, clones of what it lacks among it, it gets before it
-/// acts again.
+/// A full member lacked an object of every name, and had old versions of all. Those had clones, so
+/// deletions left something and waited for recovery, as trimming did; and recovery waited for
+/// space. (Simulator, small devices, seed 3761.) Now the others act without it: their deletions and
+/// trimming free space there, and it gets what it lacks by then, including clones of objects that
+/// it lacks, before it acts again.
 #[test]
 fn who_has_no_room_for_what_it_lacks_stands_aside() {
     for (place, trimmed) in [(0, true), (0, false), (1, false), (2, true), (2, false)] {
@@ -355,7 +357,7 @@ fn who_has_no_room_for_what_it_lacks_stands_aside() {
             assert!(!company.has(member, "a"), "it made room there, too");
             assert!(!company.acting().contains(&member), "it lacks b");
         } else {
-            // It has room for an update, and gets nothing that it lacks.
+            // It has space for an update, and gets nothing that it lacks.
             company.lose = |message| matches!(message, Message::Push(..));
             company.host(member).osd.on_usage(100 * GIB, 96 * GIB);
             company.wait(500);
@@ -397,9 +399,9 @@ fn who_has_no_room_for_what_it_lacks_stands_aside() {
     }
 }
 
-/// An interval ended while an object was coming in parts. What had come stayed in the incoming area
-/// until the daemon's next start, if the object did not come again in parts: deleted, or small by
-/// now, it took its room for ever.
+/// An interval ended while an object was being received in parts. The received parts stayed in the
+/// incoming area until the daemon's next start if the object was not sent in parts again: if it was
+/// deleted, or small by then, they took their space for ever.
 #[test]
 fn parts_that_are_of_no_use_any_more_take_no_room() {
     for other_interval in [true, false] {
@@ -435,9 +437,9 @@ fn parts_that_are_of_no_use_any_more_take_no_room() {
     }
 }
 
-/// Backfill towards who is nearly full stops. A member had been away, and was full of objects that
-/// were deleted meanwhile: only backfill would have removed them, so it stayed full, and the group
-/// never became whole. (Simulator, small devices: three of 1,500 seeds.)
+/// Backfill towards a nearly full target stops. A member had been away, and was full of objects
+/// that were deleted meanwhile: only backfill would have removed them, so it stayed full, and the
+/// PG never became complete. (Simulator, small devices: three of 1,500 seeds.)
 #[test]
 fn what_a_full_target_has_too_much_is_removed() {
     let mut company = Company::new(3, 2, 3);
@@ -483,9 +485,9 @@ fn what_a_full_target_has_too_much_is_removed() {
     assert!(company.acting().contains(&member));
 }
 
-/// A member sent an object, and the object was written anew before it had sent all of it: shorter.
-/// What it read then for the next part was nothing, and the part after that was nothing, for ever,
-/// each as soon as the one before was acknowledged. (Simulator, seed 2227.)
+/// A member sent an object, and the object was rewritten, shorter, before it had sent all of it.
+/// The data that it read for the next part was empty, and for the part after that, for ever, each
+/// as soon as the previous one was acknowledged. (Simulator, seed 2227.)
 #[test]
 fn an_object_that_changes_is_not_sent_any_further() {
     let mut company = Company::new(3, 2, 3);
@@ -520,9 +522,9 @@ fn an_object_that_changes_is_not_sent_any_further() {
     assert_eq!(sent, 0);
 }
 
-/// Only a clean group was trimmed. A member that was full of clones lacked something and had no
-/// room for it: the group did not become clean, and what preserved a removed snapshot kept its
-/// room. (Simulator, small devices, seeds 2851 and 3761.)
+/// Only a clean PG was trimmed. A member that was full of clones lacked something and had no space
+/// for it: the PG did not become clean, and clones of a removed snapshot kept their space.
+/// (Simulator, small devices, seeds 2851 and 3761.)
 #[test]
 fn removed_snapshots_give_their_room_back_while_a_full_member_lacks_something() {
     let mut company = Company::new(3, 2, 3);
@@ -572,9 +574,9 @@ fn removed_snapshots_give_their_room_back_while_a_full_member_lacks_something() 
     is_the_same_everywhere(&mut company, &ObjectId::named("b"));
 }
 
-/// A primary that lacked clones looked for those to trim while another member was full: in its own
-/// index, which does not list what it lacks. The pass was over, the clones came, and nobody looked
-/// again. (Simulator, seed 5128.)
+/// A primary that lacked clones searched for clones to trim while another member was full: in its
+/// own index, which does not list the ones that it lacks. The pass ended, the clones arrived, and
+/// no further pass was done. (Simulator, seed 5128.)
 #[test]
 fn clones_that_the_primary_lacks_are_trimmed_when_they_have_come() {
     for full_place in [1, 2] {
@@ -627,10 +629,10 @@ fn clones_that_the_primary_lacks_are_trimmed_when_they_have_come() {
     }
 }
 
-/// Who is being filled takes clients' updates inside of its cursor, and nobody waits for it. It
-/// looked whether it had room for what an update says, and an update that makes a clone says
-/// little: some clones of large omaps, and its store came to its end. Now it says what the clone
-/// takes, too.
+/// A target of backfill accepts clients' updates before its cursor, and nothing waits for it. It
+/// checked for the space that an update states, and an update that makes a clone states little:
+/// some clones of large omaps, and its store was completely full. Now the update states the clone's
+/// size, too.
 #[test]
 fn who_is_being_filled_takes_no_clones_that_do_not_fit() {
     const MIB: u64 = 1 << 20;
@@ -645,7 +647,7 @@ fn who_is_being_filled_takes_no_clones_that_do_not_fit() {
     let mut names: Vec<String> = (0..7).map(|n| format!("object-{n}")).collect();
     names.sort_by_key(|name| key::position(&ObjectId::named(name)));
     let last = names.pop().expect("seven");
-    // Those in the range that does not come are held.
+    // Those in the range that does not arrive are held.
     let inside = &names[..4];
     let entries: Vec<_> = (0..100)
         .map(|n| {
@@ -671,15 +673,14 @@ fn who_is_being_filled_takes_no_clones_that_do_not_fit() {
     for _ in 0..20 {
         company.write(&last, b"x").expect("two are enough");
     }
-    // The last range does not come.
+    // The last range does not arrive.
     company.lose = |message| matches!(message, Message::Push(push, _) if push.omap.is_empty());
     company.revive(host, 2);
     company.limit(limits);
     company.wait(3000);
     assert!(!company.acting().contains(&target), "it is being filled");
     let snap = crate::snap_stories::snapshot(&mut company, "monday");
-    // Half of the reserve of 12 MiB is not for what recovery brings: there is room for one clone of
-    // 6 MB.
+    // Half of the reserve of 12 MiB is not for recovery: there is space for one clone of 6 MB.
     company.host(target).osd.on_usage(128 * MIB, 114 * MIB);
     company.wait(500);
     let cloned = |company: &mut Company| {
@@ -731,8 +732,8 @@ fn who_is_being_filled_takes_no_clones_that_do_not_fit() {
     }
 }
 
-/// (Planted by a stranger: the flag was not looked at.) A pool at its quota takes no more, and
-/// gives room back.
+/// (Planted by a reviewer: the flag was ignored.) A pool at its quota accepts no more data, and
+/// deletions free space.
 #[test]
 fn a_pool_that_the_monitors_call_full_takes_deletions_only() {
     use nacre_wire::map::{Change, pool_flag};
@@ -760,8 +761,8 @@ fn a_pool_that_the_monitors_call_full_takes_deletions_only() {
     company.write("b", b"x").expect("there is room");
 }
 
-/// (Planted by a stranger.) What had come of an object when its daemon died is removed at the next
-/// start.
+/// (Planted by a reviewer.) Parts of an object received before its daemon died are removed at the
+/// next start.
 #[test]
 fn parts_of_before_a_start_take_no_room() {
     let mut company = Company::new(3, 2, 3);
@@ -786,8 +787,8 @@ fn parts_of_before_a_start_take_no_room() {
     assert_eq!(staged(&mut company, member), 0);
 }
 
-/// (Planted by a stranger.) The deletion that makes room goes before others' reads, not before its
-/// own client's.
+/// (Planted by a reviewer.) The deletion that frees space overtakes others' reads, not those of its
+/// own client.
 #[test]
 fn a_deletion_does_not_overtake_its_own_clients_read() {
     let (mut company, member) = without_room(2, &["a"]);

@@ -1,5 +1,5 @@
-//! Stories of what waits for one object: it has a share of its daemon's room, others keep the rest
-//! (`pg/shares.rs`).
+//! Stories of operations that wait for one object: they have a share of their daemon's memory,
+//! other operations keep the rest (`pg/shares.rs`).
 
 use crate::Limits;
 use crate::company::{CLIENT, Company};
@@ -9,8 +9,9 @@ use nacre_wire::msg::client::{OpFailure, OpRequest, SubOp};
 
 const BERT: ClientId = ClientId(CLIENT.0 + 1);
 
-/// A company whose primary has room for 64 operations of clients or 1 MiB, and whose updates are
-/// not committed until [`go_on`]: a read of what was just written waits, and all behind it.
+/// A cluster whose primary has memory for 64 operations of clients or 1 MiB, and whose updates are
+/// not committed until [`go_on`]: a read of an object just written waits, and all operations behind
+/// it.
 fn company() -> Company {
     let mut company = Company::new(3, 2, 3);
     company.limit(Limits {
@@ -28,7 +29,7 @@ fn go_on(company: &mut Company) {
     company.wait(3_000);
 }
 
-/// One of several that a client has in flight.
+/// Sends one of several operations that a client has in flight.
 fn send(
     company: &mut Company,
     client: ClientId,
@@ -58,7 +59,7 @@ fn again(company: &mut Company, request: &OpRequest, data: &[u8]) -> OpRequest {
     request
 }
 
-/// The object is held up: what is behind these two waits.
+/// Holds the object up: operations behind these two wait.
 fn hold_up(company: &mut Company, object: &str) {
     send(company, CLIENT, object, append(b"_"), b"_");
     send(company, CLIENT, object, SubOp::Stat {}, &[]);
@@ -84,10 +85,10 @@ fn takes_work(company: &mut Company) -> bool {
     company.host(primary).osd.wants_client_work()
 }
 
-/// (Simulator, seed 3026.) What waited for one object behind a call of six seconds filled what the
-/// daemon holds for clients: nobody else's operations were read until it ended, and health knew
-/// nothing of those. When the room is full, what waits for an object that is held up goes back but
-/// for its share, and comes again in order.
+/// (Simulator, seed 3026.) Operations that waited for one object behind a call of six seconds
+/// filled the daemon's memory for clients: no other client's operations were received until it
+/// ended, and health did not report those. Now, when the memory is full, operations on a held-up
+/// object are sent back beyond their share, and resent in order.
 #[test]
 fn what_waits_for_one_object_leaves_room_for_the_others() {
     for data in [vec![b'x'; 1], vec![b'x'; 64 << 10]] {
@@ -164,8 +165,8 @@ fn what_waits_for_one_object_leaves_room_for_the_others() {
     }
 }
 
-/// (Reading.) A client that has something to come again for one object was served on no other of
-/// the group.
+/// (Review.) A client that must resend an operation on one object was not served on any other
+/// object of the PG.
 #[test]
 fn who_comes_again_for_one_object_is_served_on_others() {
     let mut company = company();
@@ -187,13 +188,13 @@ fn who_comes_again_for_one_object_is_served_on_others() {
         &[],
     );
     assert!(company.answer(&read).expect("it is served").is_ok());
-    // What only deletes may be what makes room.
+    // A deletion may free the space.
     let deletion = send(&mut company, BERT, "o", SubOp::Delete {}, &[]);
     assert!(company.answer(&deletion).is_none(), "it waits its turn");
 }
 
-/// When many objects have filled the room together, none of them has more than its share, and
-/// nothing goes back.
+/// When operations on many objects have filled the memory together, none of the objects has more
+/// than its share, and nothing is sent back.
 #[test]
 fn what_waits_for_many_objects_stays() {
     for bytes in [1, 8 << 10] {
@@ -216,8 +217,8 @@ fn what_waits_for_many_objects_stays() {
     }
 }
 
-/// What goes on keeps its place, however much waits for it, and what is held up while there is
-/// room.
+/// Operations on an object that makes progress keep their place, regardless of how many wait for
+/// it; so do operations on a held-up object while there is memory.
 #[test]
 fn what_was_just_asked_stays_and_what_leaves_room() {
     let mut company = company();
@@ -239,8 +240,9 @@ fn what_was_just_asked_stays_and_what_leaves_room() {
     );
 }
 
-/// (Reading.) A copy reads its source before everything that waits for that one. With no room for
-/// it the read was asked for again and again: what filled the queue waited for the copy.
+/// (Review.) A copy reads its source before all operations that wait for the source. Without memory
+/// for it the read was requested again and again: the operations that filled the queue waited for
+/// the copy.
 #[test]
 fn a_copy_reads_its_source_whatever_waits_for_it() {
     let mut company = company();
@@ -257,8 +259,8 @@ fn a_copy_reads_its_source_whatever_waits_for_it() {
     assert_eq!(load(&mut company), (0, 0));
 }
 
-/// A lock's holder asks for an object that is held up, and is sent away for longer than its lease.
-/// It is not silent.
+/// A lock's holder requests an object that is held up, and is refused for longer than its lease. It
+/// counts as alive.
 #[test]
 fn who_finds_no_room_is_heard() {
     let mut company = company();
@@ -291,9 +293,8 @@ fn who_finds_no_room_is_heard() {
     assert!(refused.to_string().contains("lock"), "{refused}");
 }
 
-/// (Reading.) An operation was turned away; its client's others were answered meanwhile, more of
-/// them than answers are remembered: what was turned away counted as one that may have been
-/// executed.
+/// (Review.) An operation was refused; its client's others were answered meanwhile, more of them
+/// than answers are remembered: the refused one counted as possibly executed.
 #[test]
 fn what_was_turned_away_is_known_not_to_have_been_executed() {
     let mut company = company();

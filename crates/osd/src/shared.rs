@@ -1,5 +1,5 @@
-//! What all of a daemon's placement groups share while one input is handled: the map, the clock's
-//! reading, the peers, and where outputs and expected store events are noted down.
+//! The state that all of a daemon's placement groups share while one input is handled: the map, the
+//! clock's reading, the peers, outputs and pending store events.
 
 use crate::awaited::Awaited;
 use crate::config::{Limits, OsdConfig, Timing};
@@ -14,12 +14,12 @@ use nacre_wire::msg::replication::{ReplicaUpdate, Replicate};
 use nacre_wire::{ClusterMap, Message, Payload};
 use std::collections::VecDeque;
 
-/// What a line is about, if the cluster log has only one such line, whoever says it; empty: every
-/// line counts.
+/// The key of a line of which the cluster log has only one, from any daemon; empty: every line
+/// counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Once(pub String);
 
-/// An operation is not done.
+/// The reply for an operation that is not executed.
 #[must_use]
 pub const fn refusal(request: RequestId, attempt: u32, failure: OpFailure) -> OpReply {
     OpReply {
@@ -37,100 +37,99 @@ struct Outgoing {
     to: OsdId,
     updates: Vec<ReplicaUpdate>,
     payload: Payload,
-    /// What they take, about.
+    /// Their approximate size.
     bytes: usize,
 }
 
-/// Updates of so many bytes, and the one that reaches that, are one message.
+/// Updates are combined in one message until they reach this size.
 const UPDATES_BYTES: usize = 256 << 10;
 
-/// See the module head.
+/// The shared state; see the module head.
 #[derive(Debug)]
 pub struct Shared {
     /// Settings.
     pub config: OsdConfig,
-    /// The instance that this daemon acts as; before the first is granted, the last that its store
-    /// knows.
+    /// The instance that this daemon acts as; before the first is granted, the last one in its
+    /// store.
     pub instance: Instance,
-    /// The newest instance of this OSD that anything here has named: its store, or a map.
+    /// The newest instance of this OSD that was seen in its store or in a map.
     pub instance_known: Instance,
     cluster: ClusterId,
     /// The newest map; `None` until the first arrives.
     pub map: Option<ClusterMap>,
-    /// The clock's reading for the input in hand.
+    /// The clock's reading for the current input.
     pub now: Time,
-    /// How much later than asked for the tick in hand came: what was not heard meanwhile is our
-    /// own fault.
+    /// The lateness of the current tick: silence during that time was our own fault.
     pub late: std::time::Duration,
     /// Other OSDs.
     pub peers: Peers,
-    /// To be performed by the host.
+    /// Outputs for the host.
     pub out: Vec<Output>,
-    /// Store events that are expected, and for what.
+    /// Pending store events, with their purposes.
     pub awaited: Expected,
     /// Counts.
     pub counters: Counters,
-    /// Client operations in hand, and their bytes.
+    /// Client operations in flight, and their bytes.
     pub client_load: (usize, u64),
-    /// Notifies that wait for watchers, and their bytes. Not in `client_load`: what ends them
-    /// comes from clients, and is not read while that is full.
+    /// Notifies that wait for watchers, and their bytes. Not in `client_load`: clients' messages
+    /// end them, and these are not received while that is full.
     pub notify_load: (usize, u64),
-    /// Of `client_load`, those that came while their group did not serve.
+    /// The part of `client_load` that arrived while its PG did not serve.
     pub blocked_load: std::collections::BTreeMap<PgId, (usize, u64)>,
     /// Lines for the cluster log, sent with the next beacon.
     pub log: Vec<(Severity, String, Once)>,
     /// Updates that this turn has ordered, for each replica, with their data.
     updates: Vec<Outgoing>,
-    /// Groups that owe their primary an acknowledgement.
+    /// PGs that must send their primary an acknowledgement.
     pub acks: Vec<PgId>,
-    /// What is left of our own store.
+    /// The free space of our own store.
     pub room: crate::room::Room,
-    /// Until when it is said that recovery has no room here.
+    /// Until when it is reported that recovery has no space here.
     pub no_room_until: Time,
     /// Updates that members have not acknowledged.
     pub under_way: crate::room::UnderWay,
-    /// Groups with an update that waits until fewer bytes are under way.
+    /// PGs with an update that waits until fewer bytes are in flight.
     pub room_waits: std::collections::BTreeSet<PgId>,
-    /// Logged bytes that our own store takes in one transaction.
+    /// The bytes of log entries that our own store accepts in one transaction.
     pub logged_max: u64,
     /// Tick at this time at the latest.
     pub wake: Time,
-    /// Objects that recovery and backfill have under way, in all groups together.
+    /// Objects that recovery and backfill are transferring, in all PGs together.
     pub recovering: usize,
-    /// Before then no group erases another page.
+    /// The time before which no PG erases another page.
     pub erase_at: Time,
-    /// Whose page is under way.
+    /// The PG whose page is being erased.
     pub erases: Option<PgId>,
-    /// Groups with a range of a backfill under way.
+    /// PGs with a range of a backfill in progress.
     pub backfilling: usize,
-    /// Groups with something to backfill that found no room.
+    /// PGs that wait for the backfill limit.
     pub backfill_waits: std::collections::BTreeSet<PgId>,
-    /// Groups with something to recover that found no room.
+    /// PGs that wait for the recovery limit.
     pub recovery_waits: std::collections::BTreeSet<PgId>,
-    /// Classes, and what runs them.
+    /// Classes, and their runtime.
     pub programs: crate::programs::Programs,
-    /// Objects that are asked for, to be copied.
+    /// Requested sources of copies.
     pub copies: crate::copies::Copies,
     /// Messages of this daemon to itself.
     pub loopback: VecDeque<Message>,
-    /// What the host gave: options of the map go over it.
+    /// The host's settings: options of the map override them.
     given: (Timing, Limits),
 }
 
-/// Store events that are expected, and for what: in order of their tokens, which count up, so that
-/// each is found by its number.
+/// Pending store events with their purposes, in order of their tokens, which count up, so that each
+/// is found by its number.
 #[derive(Debug, Default)]
 pub struct Expected {
-    /// Token of the first.
+    /// The token of the first.
     first: u64,
     slots: VecDeque<Option<(PgId, Epoch, Awaited)>>,
 }
 
-/// Room for so many stays when nothing is awaited.
+/// The capacity that is kept when nothing is pending.
 const SLOTS_KEPT: usize = 1024;
 
 impl Expected {
-    /// Slots in use: from the oldest that is still to come.
+    /// Slots in use: from the oldest pending one on.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
@@ -138,8 +137,8 @@ impl Expected {
         self.slots.push_back(Some((pg, interval, awaited)));
         Token(self.first + self.slots.len() as u64 - 1)
     }
-    /// The update that the event is about, if it is one, of a group in an interval; the event
-    /// itself is still to come.
+    /// The update that the event belongs to, if any, with its PG and interval; the event itself is
+    /// still pending.
     pub fn update(&self, token: Token) -> Option<(PgId, Epoch, nacre_types::Version)> {
         let at = usize::try_from(token.0.checked_sub(self.first)?).ok()?;
         match self.slots.get(at)? {
@@ -147,8 +146,8 @@ impl Expected {
             _ => None,
         }
     }
-    /// The version of the object that the transaction wrote, if that is known; the event itself is
-    /// still to come.
+    /// The version of the object that the transaction wrote, if known; the event itself is still
+    /// pending.
     pub fn version(&self, token: Token) -> nacre_types::Version {
         let at = token
             .0
@@ -161,7 +160,7 @@ impl Expected {
             _ => nacre_types::Version::NONE,
         }
     }
-    /// What the event is for; `None` if it was not expected.
+    /// The purpose of the event; `None` if it was not pending.
     pub fn take(&mut self, token: Token) -> Option<(PgId, Epoch, Awaited)> {
         let at = usize::try_from(token.0.checked_sub(self.first)?).ok()?;
         let found = self.slots.get_mut(at)?.take();
@@ -183,7 +182,7 @@ pub struct Counters {
     pub borders: crate::borders::Borders,
     /// Client operations answered.
     pub ops: u64,
-    /// Of these, with an update.
+    /// Of these, those with an update.
     pub writes: u64,
     /// Resends answered from memory.
     pub dedup_hits: u64,
@@ -191,17 +190,18 @@ pub struct Counters {
     pub pushed: u64,
     /// Objects received.
     pub recovered: u64,
-    /// Copies that could not be read and were replaced.
+    /// Replicas that could not be read and were replaced.
     pub repaired: u64,
-    /// Objects whose undone updates were done again because nobody had a copy without them.
+    /// Objects whose undone updates were executed again because no member had a replica without
+    /// them.
     pub redone: u64,
     /// Updates that trimmed clones.
     pub trimmed: u64,
     /// Objects compared by backfill.
     pub scanned: u64,
-    /// Reads that had to wait for a lease.
+    /// Reads that waited for a lease.
     pub lease_waits: u64,
-    /// Objects whose attributes were not at hand and had to be read.
+    /// Objects whose attributes were not cached and were read.
     pub contexts_loaded: u64,
 }
 
@@ -244,8 +244,7 @@ impl Shared {
         }
     }
 
-    /// A group that waits for room, when there is some: to recover something first, then to
-    /// backfill a range.
+    /// The next PG that waits for a limit that is free now: first recovery, then backfill.
     pub fn next_with_room(&mut self) -> Option<PgId> {
         let limits = &self.config.limits;
         if self.recovering < limits.recovery_objects_total
@@ -260,14 +259,14 @@ impl Shared {
         }
     }
 
-    /// Other limits than the host gave.
+    /// Sets limits other than the host's.
     #[cfg(test)]
     pub fn set_limits(&mut self, limits: Limits) {
         self.given.1 = limits;
         self.config.limits = limits;
     }
 
-    /// Takes what the map's options say, at once.
+    /// Applies the map's options, at once.
     pub fn take_options(&mut self) {
         let Some(map) = &self.map else { return };
         let (timing, limits) = crate::options::settings(map, self.given.0, self.given.1);
@@ -278,12 +277,12 @@ impl Shared {
         self.config.limits = limits;
     }
 
-    /// What the store says of whose it is.
+    /// Stores the owner of the store.
     pub fn record(&mut self, record: DaemonRecord) {
         (self.instance, self.cluster) = (record.instance, record.cluster);
         self.instance_known = self.instance_known.max(record.instance);
     }
-    /// What it is to say while this daemon acts as `instance`.
+    /// The record of the owner while this daemon acts as `instance`.
     #[must_use]
     pub fn record_of(&self, instance: Instance) -> DaemonRecord {
         DaemonRecord {
@@ -298,12 +297,12 @@ impl Shared {
         self.config.id
     }
 
-    /// After so many intervals of repetition.
+    /// The time after this number of retry intervals.
     pub fn after(&self, times: u32) -> Time {
         self.now + self.config.timing.retry_interval * times
     }
 
-    /// Asks for a tick at `time`.
+    /// Requests a tick at `time`.
     pub fn wake_at(&mut self, time: Time) {
         self.wake = self.wake.min(time);
     }
@@ -328,7 +327,7 @@ impl Shared {
         });
     }
 
-    /// Sends an update to a replica at the end of the turn, with what else is ordered in it.
+    /// Sends an update to a replica at the end of the turn, together with others ordered in it.
     pub fn update_later(&mut self, to: OsdId, update: ReplicaUpdate, payload: Payload) {
         let small = nacre_object::evaluate::small_bytes(&update.effects);
         let bytes = update.entry.as_bytes().len() + small + nacre_wire::msg::payload_len(&payload);
@@ -353,7 +352,7 @@ impl Shared {
             self.send_updates(Some(to));
         }
     }
-    /// Sends what updates wait, for this replica or for all: before anything else goes to it.
+    /// Sends the waiting updates, for this replica or for all: before any other message to it.
     pub fn send_updates(&mut self, only: Option<OsdId>) {
         for Outgoing {
             to,
@@ -373,8 +372,8 @@ impl Shared {
         }
     }
 
-    /// Sends to a client, before a deadline if there is one. To an OSD in the order of what else
-    /// goes to it.
+    /// Sends to a client, before a deadline if there is one. For an OSD, in order with its other
+    /// messages.
     pub fn reply(&mut self, to: Entity, message: Message, before: Option<Time>) {
         if let Entity::Osd(osd) = to {
             if osd == self.me() {
@@ -390,7 +389,7 @@ impl Shared {
         });
     }
 
-    /// Tells a client that its operation is not done.
+    /// Reports to a client that its operation is not executed.
     pub fn refuse(&mut self, to: Entity, request: RequestId, attempt: u32, failure: OpFailure) {
         self.reply(
             to,
@@ -399,8 +398,8 @@ impl Shared {
         );
     }
 
-    /// Submits a transaction; its commit comes back to the group as `awaited`, unless the group's
-    /// interval is over by then.
+    /// Submits a transaction; its commit returns to the PG as `awaited`, unless the PG's interval
+    /// has ended by then.
     pub fn submit(
         &mut self,
         pg: PgId,
@@ -417,7 +416,7 @@ impl Shared {
         token
     }
 
-    /// Reads; the reply comes back to the group as `awaited`.
+    /// Reads; the reply returns to the PG as `awaited`.
     pub fn read(&mut self, pg: PgId, interval: Epoch, read: Read, awaited: Awaited) {
         let token = self.token(pg, interval, awaited);
         self.out.push(Output::Read { read, token });
@@ -427,14 +426,14 @@ impl Shared {
         self.awaited.push(pg, interval, awaited)
     }
 
-    /// Acknowledge at the end of this turn.
+    /// Acknowledges at the end of this turn.
     pub fn ack_later(&mut self, pg: PgId) {
         if self.acks.last() != Some(&pg) {
             self.acks.push(pg);
         }
     }
 
-    /// Whether recovery or backfill may bring so many bytes; they are counted at once.
+    /// Whether recovery or backfill may add `bytes`; they are counted at once.
     pub fn take_part(&mut self, bytes: u64) -> bool {
         let fits = self.room.take_part(bytes);
         if !fits {
@@ -443,11 +442,11 @@ impl Shared {
         }
         fits
     }
-    /// Whether that was refused lately. What is refused comes again every few hundred milliseconds.
+    /// Whether that was refused lately. A refused part is resent every few hundred milliseconds.
     pub fn has_no_room(&self) -> bool {
         self.no_room_until > self.now
     }
-    /// Whether only the reserve is left at the member, ourselves included, as far as it has said.
+    /// Whether only the reserve is left at the member, this OSD included, according to its reports.
     pub fn is_nearly_full_at(&self, osd: nacre_types::OsdId) -> bool {
         if osd == self.config.id {
             self.room.is_nearly_full()
@@ -455,7 +454,7 @@ impl Shared {
             self.peers.is_nearly_full(osd)
         }
     }
-    /// Whether the member says of its store what [`Self::has_no_room`] says of ours.
+    /// Whether the member reports of its store what [`Self::has_no_room`] states of ours.
     pub fn has_no_room_at(&self, osd: nacre_types::OsdId) -> bool {
         if osd == self.config.id {
             self.has_no_room()
@@ -471,12 +470,12 @@ impl Shared {
             || pool.is_some_and(|pool| pool.flags & nacre_wire::map::pool_flag::FULL != 0)
     }
 
-    /// A line for the cluster log.
+    /// Adds a line to the cluster log.
     pub fn say(&mut self, severity: Severity, text: String) {
         self.log.push((severity, text, Once(String::new())));
     }
-    /// A line that other daemons may say as well, in words of their own: the cluster log has the
-    /// first of `key` only.
+    /// Adds a line that other daemons may report as well, with a text of their own: the cluster log
+    /// has only the first of `key`.
     pub fn say_once(&mut self, severity: Severity, key: String, text: String) {
         self.log.push((severity, text, Once(key)));
     }

@@ -1,5 +1,5 @@
-//! Snapshots, rollback, trim and copies on whole daemons: see `pg/snapshots.rs`, `pg/trim.rs`,
-//! `pg/copy.rs`.
+//! Stories of snapshots, rollback, trimming and copying on whole daemons: see `pg/snapshots.rs`,
+//! `pg/trim.rs`, `pg/copy.rs`.
 
 use crate::company::Company;
 use crate::key;
@@ -53,7 +53,7 @@ fn read_at(company: &mut Company, object: &str, snap: SnapId) -> Answer {
 fn listed(company: &mut Company) -> Vec<String> {
     listed_by(company, 1000)
 }
-/// All that is listed, in pages of so many names.
+/// The complete listing, in pages of `limit` names.
 fn listed_by(company: &mut Company, limit: u32) -> Vec<String> {
     let (mut all, mut next) = (Vec::new(), Some(Default::default()));
     while let Some(after) = next {
@@ -104,7 +104,7 @@ fn read_store(company: &mut Company, osd: u32, read: Read) -> ReadReply {
         other => panic!("{other:?}"),
     }
 }
-/// Names, attributes and data of all that a daemon has of the group.
+/// Names, attributes and data of all objects of the PG at a daemon.
 fn stored(company: &mut Company, osd: u32) -> Vec<(String, Attrs, Vec<u8>)> {
     let (from, to) = key::range(0, 1);
     let collection = key::collection(PG.pool, PG.shard);
@@ -142,7 +142,7 @@ fn stored(company: &mut Company, osd: u32) -> Vec<(String, Attrs, Vec<u8>)> {
     };
     keys.into_iter().map(one).collect()
 }
-/// The clones that a daemon's index names.
+/// The clones in a daemon's index.
 fn indexed(company: &mut Company, osd: u32) -> Vec<String> {
     let object = key::clones_key(key::collection(PG.pool, PG.shard));
     let (from, to) = (std::ops::Bound::Unbounded, None);
@@ -162,7 +162,8 @@ fn indexed(company: &mut Company, osd: u32) -> Vec<String> {
         other => panic!("{other:?}"),
     }
 }
-/// What all members have; they have the same, and their indexes say which of it are clones.
+/// The objects of all members, which are equal; their indexes contain exactly the clones among
+/// them.
 fn everywhere(company: &mut Company) -> Vec<String> {
     let acting = company.acting();
     let first = stored(company, acting[0]);
@@ -236,7 +237,7 @@ fn a_snapshot_is_the_object_before_the_first_write_that_knew_it() {
             "{snap:?}"
         );
     }
-    // One clone for both snapshots that nothing was written between.
+    // One clone for both snapshots, because nothing was written between them.
     assert_eq!(everywhere(&mut company), ["a:2", "a:3", "a", "b"]);
     assert_eq!(listed(&mut company), ["a", "b"]);
     let all = company.send("a", vec![SubOp::ListSnaps {}], &[], 0);
@@ -309,7 +310,7 @@ fn what_is_deleted_stays_for_its_snapshots_and_goes_with_the_last() {
     company
         .op("a", vec![SubOp::Delete {}], &[])
         .expect("deleted");
-    // A new primary reads what was stored.
+    // A new primary reads the stored state.
     let primary = company.acting()[0];
     let host = company.kill(primary);
     company.wait(1500);
@@ -431,7 +432,7 @@ fn a_rollback_is_a_write_of_what_was() {
     assert_eq!(company.read("a"), Ok(b"longer two".to_vec()));
     assert_eq!(back(&mut company, one), Ok(vec![]));
     is_one(&mut company);
-    // A guard may go before it, and stops it.
+    // A guard may precede it, and stops it.
     let guarded = vec![
         SubOp::CompareData {
             offset: 0,
@@ -508,7 +509,7 @@ fn an_orphan_is_nobodys_snapshot_and_is_replaced_or_removed() {
         let serves = company.acting()[0];
         let before = stored(&mut company, serves);
         if replaced {
-            // The client sends it again: executed once, with a clone over the orphan.
+            // The client resends it: executed once, with a clone over the orphan.
             company.resend(&lost, b"two");
             company.await_answer(&lost).expect("written");
             company.resend(&lost, b"two");
@@ -638,8 +639,8 @@ fn a_lock_taken_with_a_write_that_clones_has_the_objects_version_as_its_token() 
     );
 }
 
-/// An object that came into being by a lock alone did not know which snapshots it is newer than.
-/// Read at one of those it was there, and a rollback to that left it there.
+/// An object created by a lock alone did not record which snapshots it is newer than. A read at one
+/// of those found it, and a rollback to that left it there.
 #[test]
 fn an_object_that_a_lock_makes_was_not_there_before() {
     let mut company = Company::new(3, 2, 3);
@@ -661,7 +662,7 @@ fn an_object_that_a_lock_makes_was_not_there_before() {
 }
 
 /// A rollback kept locks and watches in memory and lost them in the store. The next primary granted
-/// a lock that somebody held, and told watchers nothing.
+/// a lock that was held, and did not inform watchers.
 #[test]
 fn locks_and_watches_outlive_a_rollback_and_the_primary() {
     let mut company = Company::new(3, 2, 3);
@@ -700,7 +701,7 @@ fn locks_and_watches_outlive_a_rollback_and_the_primary() {
     assert_eq!(watchers.len(), 1);
 }
 
-/// The first name of a page was not looked at. A deleted object that is kept for its clones was
+/// The first name of a page was not checked. A deleted object that is kept for its clones was
 /// listed when a page ended between them and it.
 #[test]
 fn a_listing_in_pages_is_the_same_as_one_in_one_piece() {
@@ -723,14 +724,15 @@ fn a_listing_in_pages_is_the_same_as_one_in_one_piece() {
     assert_eq!(all, ["c", "d"]);
 }
 
-/// While the primary lacked objects they were added to each page of a listing, also to pages that
-/// end before them: names came twice, and out of order.
+/// Objects that the primary lacked were added to each page of a listing, also to pages that end
+/// before them: names were listed twice, and out of order.
 #[test]
 fn a_listing_in_pages_has_what_the_primary_lacks_in_its_place() {
     let mut company = Company::new(3, 2, 3);
     let mut names: Vec<String> = (0..9).map(|n| format!("object-{n}")).collect();
     names.sort_by_key(|name| key::position(&ObjectId::named(name)));
-    // The one between two others is lacked: what a page begins with would be brought at once.
+    // The lacked object is between two others: the first object of a page would be recovered at
+    // once.
     let (lacked, known): (Vec<_>, Vec<_>) =
         names.iter().enumerate().partition(|(at, _)| *at % 3 == 1);
     for (_, name) in known {
@@ -846,8 +848,8 @@ fn a_copy_is_all_of_the_source_at_one_time() {
     company.op("a", entries(1), &[]).expect("set");
     let monday = snapshot(&mut company, "monday");
     company.write("a", b"two").expect("written");
-    // Into objects of other groups, with other primaries among them; these have something that must
-    // go.
+    // Into objects of other PGs, with other primaries among them; these have contents that must be
+    // removed.
     let targets: Vec<String> = (0..12).map(|n| format!("target-{n}")).collect();
     let primaries: std::collections::BTreeSet<_> = targets
         .iter()
@@ -925,7 +927,7 @@ fn copies_of_each_other_do_not_wait_for_each_other() {
     for (name, data) in [("a", b"one"), ("b", b"two")] {
         company.write(name, data).expect("written");
     }
-    // The questions are held up until both wait.
+    // The requests are delayed until both wait.
     let asks: Vec<OpRequest> = [("a", "b"), ("b", "a")]
         .map(|(from, to)| copy(&mut company, from, to, SnapId::HEAD))
         .into();
@@ -946,8 +948,8 @@ fn copies_of_each_other_do_not_wait_for_each_other() {
     );
 }
 
-/// The question for a copy's source was lost, or the answer. It counted as under way for ever, and
-/// the copy hung, with all that waited behind it.
+/// The request for a copy's source was lost, or the answer. It counted as in progress for ever, and
+/// the copy hung, with all operations behind it.
 #[test]
 fn a_copy_whose_question_or_answer_is_lost_is_made_all_the_same() {
     let question: fn(&Message) -> bool = |message| matches!(message, Message::OpRequest(..));
@@ -1009,8 +1011,8 @@ fn what_is_too_large_is_not_copied_and_says_so() {
     assert_eq!(company.read("b"), NOT_FOUND);
 }
 
-/// The clone that an undone update made is all that is left of what the snapshot preserves, if
-/// nobody has the object as it was (simulator, seed 3656).
+/// The clone that an undone update made is the only remaining data that the snapshot preserves, if
+/// no member has the previous version of the object (simulator, seed 3656).
 #[test]
 fn a_clone_that_was_made_by_undone_updates_is_kept_with_them() {
     for places in [[2, 0, 1], [0, 1, 2]] {
@@ -1028,9 +1030,10 @@ fn a_clone_that_was_made_by_undone_updates_is_kept_with_them() {
     }
 }
 
-/// Simulator, seed 1704: a primary was sent a copy with undone updates on it, to do them again; the
-/// clone had come and the object had not, when somebody came back that had the object as it was
-/// before. That one was taken, and the clone stayed in its place at the primary alone, as nobody's.
+/// Simulator, seed 1704: a primary was sent a replica with undone updates on it, to execute them
+/// again; the clone had arrived and the object had not, when an OSD came back that had the previous
+/// version of the object. That one was used, and the clone stayed in its place at the primary
+/// alone, as an orphan.
 #[test]
 fn a_copy_with_undone_updates_comes_whole_or_not_at_all() {
     let mut fetched = 0;
@@ -1045,7 +1048,7 @@ fn a_copy_with_undone_updates_comes_whole_or_not_at_all() {
         );
         let holder = members[places[1]];
         if company.acting()[0] == holder {
-            continue; // it does its own again, and is sent nothing
+            continue; // it executes its own again, and is sent nothing
         }
         fetched += 1;
         let dead = company.kill(holder);
@@ -1061,8 +1064,8 @@ fn a_copy_with_undone_updates_comes_whole_or_not_at_all() {
     assert!(fetched > 0);
 }
 
-/// A pass listed every name of the group, 256 of them every half second, and began again with each
-/// snapshot that went: with a million objects none came to its end (F52).
+/// A pass listed every name of the PG, 256 of them every half second, and restarted with each
+/// removed snapshot: with a million objects none was completed (F52).
 #[test]
 fn trimming_looks_at_clones_and_not_at_every_name() {
     let mut company = Company::new(2, 1, 2);
@@ -1103,7 +1106,7 @@ fn trimming_looks_at_clones_and_not_at_every_name() {
 }
 
 /// A snapshot was removed while clones of another one were still to be trimmed. They were forgotten
-/// until the next interval, and their space did not come back.
+/// until the next interval, and their space was not reclaimed.
 #[test]
 fn a_snapshot_that_is_removed_during_a_pass_leaves_nothing_behind() {
     for first_of_an_interval in [false, true] {
@@ -1137,8 +1140,8 @@ fn a_snapshot_that_is_removed_during_a_pass_leaves_nothing_behind() {
     }
 }
 
-/// Copies whose sources did not answer asked again and again, before the others had their turn: any
-/// other copy that a daemon was to make waited as long as they did.
+/// Copies whose sources did not answer sent requests again and again, before the others had their
+/// turn: any other copy of the daemon waited as long as they did.
 #[test]
 fn copies_of_what_does_not_answer_leave_room_for_others() {
     let mut company = Company::new(3, 2, 3);
@@ -1161,7 +1164,7 @@ fn copies_of_what_does_not_answer_leave_room_for_others() {
     for (source, target) in sources.iter().zip(&targets) {
         copy(&mut company, source, target, SnapId::HEAD);
     }
-    // It comes after all of them wherever the daemon looks at what waits.
+    // It comes after all of them in the daemon's order.
     let groups = company
         .monitors
         .map
@@ -1179,8 +1182,8 @@ fn copies_of_what_does_not_answer_leave_room_for_others() {
     assert_eq!(company.read(&last), Ok(b"one".to_vec()));
 }
 
-/// An object's metadata could not be read when it was to be trimmed. Its place among those under
-/// way was never given back, and no snapshot of its group was trimmed any more.
+/// An object's metadata could not be read when it was to be trimmed. Its place among those in
+/// progress was never released, and no snapshot of its PG was trimmed any more.
 #[test]
 fn what_cannot_be_read_keeps_no_place_of_the_trimmer() {
     let mut company = Company::new(1, 1, 1);
@@ -1228,8 +1231,8 @@ fn what_cannot_be_read_keeps_no_place_of_the_trimmer() {
     );
 }
 
-/// What an object knew of its snapshots went with a rollback, unnoticed until its daemon had
-/// forgotten the object: later snapshots then showed what it had been rolled back to.
+/// An object's SnapSet was lost in a rollback, unnoticed until its daemon had dropped the object's
+/// context: later snapshots then showed the contents after the rollback.
 #[test]
 fn a_rollback_takes_no_other_snapshot_along() {
     let mut company = Company::new(3, 2, 3);
@@ -1248,8 +1251,7 @@ fn a_rollback_takes_no_other_snapshot_along() {
     assert_eq!(read_at(&mut company, "a", tuesday), Ok(b"two".to_vec()));
 }
 
-/// (Planted by a stranger.) What was deleted has its snapshots still: that is when one looks for
-/// them.
+/// (Planted by a reviewer.) A deleted object still has its snapshots: they are needed most then.
 #[test]
 fn what_was_deleted_has_its_snapshots_listed() {
     let mut company = Company::new(3, 2, 3);
@@ -1277,9 +1279,9 @@ fn what_was_deleted_has_its_snapshots_listed() {
     );
 }
 
-/// (Planted by a stranger.) A copy asks for its source again while that cannot be read. Each
-/// question waited there, one more every second and a half: until that daemon read no requests any
-/// more.
+/// (Planted by a reviewer.) A copy repeats its request for the source while that cannot be read.
+/// Each request waited there, one more every second and a half, until that daemon received no
+/// requests any more.
 #[test]
 fn a_copy_that_waits_for_its_source_has_one_question_there() {
     let mut company = Company::new(3, 2, 3);
@@ -1308,7 +1310,7 @@ fn a_copy_that_waits_for_its_source_has_one_question_there() {
     assert_eq!(company.read(&target), Ok(b"new".to_vec()));
 }
 
-/// (Planted by a stranger.) What a snapshot preserves was modified when it was.
+/// (Planted by a reviewer.) A clone keeps the modification time of the preserved object.
 #[test]
 fn a_clone_says_when_it_was_modified() {
     let mut company = Company::new(3, 2, 3);
@@ -1340,9 +1342,9 @@ fn a_clone_says_when_it_was_modified() {
     }
 }
 
-/// (Reading.) A question's number was all that its answer was known by, and numbers begin again
-/// with each life: what an earlier life had asked for came late, was taken for the source of
-/// another copy, and that was acknowledged.
+/// (Review.) An answer was matched by the request's number alone, and numbers restart with each
+/// instance: an answer to an earlier instance arrived late, was taken for the source of another
+/// copy, and that copy was acknowledged.
 #[test]
 fn what_an_earlier_life_asked_for_is_no_source() {
     use nacre_types::{Entity, Instance, OsdId, Version};

@@ -1,22 +1,22 @@
-//! How a map change reaches every OSD within a few hops, whoever the monitors told (MAL-73,
-//! MAL-E8).
+//! The distribution of a map change to every OSD within a few hops, starting at the OSDs that the
+//! monitors inform (MAL-73, MAL-E8).
 //!
 //! ```text
 //!  monitors ──▶ root ──▶ 6 others ──▶ 6 others each ──▶ …        120 OSDs: three hops
 //! ```
-//! The monitors tell two OSDs, and say of each that it is a root. The OSDs that are up by the new
-//! map, in the order of their ids and beginning with the root, are a tree that everybody can
-//! compute: each one passes the change on to its children, once per root. An OSD that is dead, hung
-//! or behind costs its part of one tree; the other root's tree is another one. What both miss shows
-//! with the next frame, for every frame carries an epoch.
+//! The monitors inform two OSDs, each as a root. The OSDs that are up in the new map, in the order
+//! of their ids and beginning with the root, form a tree that every OSD can compute: each one
+//! passes the change on to its children, once per root. An OSD that is dead, hung or behind costs
+//! its part of one tree; the other root's tree is different. OSDs that both trees miss learn of the
+//! change from the next frame, because every frame contains an epoch.
 
 use nacre_types::OsdId;
 use nacre_wire::ClusterMap;
 
-/// Children of one OSD.
+/// The number of children of one OSD.
 const CHILDREN: usize = 6;
 
-/// Those to whom `me` passes on what the root was told.
+/// The OSDs to which `me` passes on a change from the root.
 #[must_use]
 pub fn children(map: &ClusterMap, root: OsdId, me: OsdId) -> Vec<OsdId> {
     let up: Vec<OsdId> = map

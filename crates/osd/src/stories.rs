@@ -1,5 +1,5 @@
-//! What the simulator found at a whole daemon, each as the shortest trace that shows it: one
-//! [`Osd`] on a RAM store, told by the test what monitors, peers and clients would tell it.
+//! Stories that the simulator found at a whole daemon, each as the shortest trace that shows it:
+//! one [`Osd`] on a RAM store; the test plays the monitors, peers and clients.
 
 use crate::boot::format;
 use crate::config::{Limits, OsdConfig, Timing};
@@ -119,25 +119,25 @@ impl Monitors {
     }
 }
 
-/// A daemon with its store and a clock that the test turns.
+/// A daemon with its store and a clock under the test's control.
 pub(crate) struct Host {
     pub(crate) osd: Osd,
     pub(crate) store: RamStore,
     pub(crate) now: Time,
-    /// To the monitors, since last taken.
+    /// Messages to the monitors, since last taken.
     pub(crate) to_mon: Vec<Message>,
-    /// To others, since last taken.
+    /// Messages to others, since last taken.
     pub(crate) sent: Vec<(Entity, Message)>,
     pub(crate) removed: usize,
-    /// Whether the store makes durable what it takes.
+    /// Whether the store makes its transactions durable.
     pub(crate) commits: bool,
-    /// Answers of the store that are held back, if they are.
+    /// Answers of the store that are held back, if any.
     pub(crate) held: Option<Vec<Event>>,
     /// Operations that take long and are not evaluated yet, if they wait.
     pub(crate) jobs: Option<Vec<Arc<dyn Job>>>,
 }
 
-/// The number of the OSD's process that was started as so-and-so-many-th.
+/// The process number of the OSD's start number `starts`.
 pub(crate) const fn process(id: u32, starts: u64) -> u64 {
     starts << 32 | (id as u64 + 1)
 }
@@ -188,7 +188,7 @@ impl Host {
         host.perform(out);
         host
     }
-    /// Its process dies and another one begins, on what was durable.
+    /// Its process dies and another one starts, on the durable state.
     pub(crate) fn restart(self, starts: u64) -> Self {
         let id = self.osd.id().0;
         Self::start(id, starts, self.store.crash(0))
@@ -199,7 +199,7 @@ impl Host {
             let mut done = Vec::new();
             for output in out.drain(..) {
                 match output {
-                    // Each by itself, so that stories can lose one of them.
+                    // Each separately, so that stories can lose one of them.
                     Output::Send {
                         to,
                         message: Message::Replicate(updates, payload),
@@ -259,7 +259,7 @@ impl Host {
         }
         self.perform(out);
     }
-    /// What waited is evaluated; later operations wait no more.
+    /// Waiting operations are evaluated; later ones do not wait any more.
     pub(crate) fn evaluate(&mut self) {
         let mut out = Vec::new();
         for job in self.jobs.take().expect("they wait") {
@@ -373,7 +373,7 @@ pub(crate) fn read(sequence: u64, epoch: Epoch, host: &mut Host) {
     );
 }
 
-/// A pool of one group and one copy, served and written to.
+/// A pool of one PG and one replica, served and written to.
 fn served_alone() -> (Monitors, Host, Epoch) {
     let mut monitors = Monitors::of(1);
     let mut host = Host::new(0);
@@ -395,8 +395,8 @@ fn served_alone() -> (Monitors, Host, Epoch) {
 }
 
 /// Simulator with real monitors, seed 35. All machines lost power. A monitor came back first, at
-/// the epoch of its snapshot; the pool was younger. An OSD that came back then was told that map,
-/// saw that none of its groups existed any more, and erased them all.
+/// the epoch of its snapshot; the pool was younger. An OSD that came back then was sent that map,
+/// found that none of its PGs existed any more, and erased them all.
 #[test]
 fn a_map_from_before_the_pool_erases_nothing() {
     let (monitors, host, epoch) = served_alone();
@@ -420,7 +420,7 @@ fn a_map_from_before_the_pool_erases_nothing() {
     );
 }
 
-/// The other side of it: a map that has known the pool and knows it no longer is followed.
+/// The opposite case: a map that has known the pool and no longer contains it is followed.
 #[test]
 fn a_pool_that_is_removed_takes_its_data_along() {
     let (mut monitors, mut host, epoch) = served_alone();
@@ -442,9 +442,9 @@ fn a_pool_that_is_removed_takes_its_data_along() {
     );
 }
 
-/// Simulator, seed 15. The monitors committed the boot of a life, then a failure report of the same
-/// life, before the daemon heard of either. It announced that life again, for ever, and the
-/// monitors took each for a late frame.
+/// Simulator, seed 15. The monitors committed the boot of an instance, then a failure report on the
+/// same instance, before the daemon learned of either. It announced that instance again, for ever,
+/// and the monitors took each announcement for a late frame.
 #[test]
 fn a_life_given_up_before_it_heard_of_itself_is_followed_by_another() {
     let mut monitors = Monitors::of(1);
@@ -466,11 +466,11 @@ fn a_life_given_up_before_it_heard_of_itself_is_followed_by_another() {
     assert_eq!(host.osd.instance(), Instance(2));
 }
 
-/// F1, proven on processes: an OSD that was marked down while it lived went on as the next
-/// instance, which only its memory knew. Killed and started again, it counted its starts, came to
-/// the same number, and was up at once in the same interval, of which it remembered nothing: as a
-/// replica it ignored every update for ever, as a primary it took what its members had not adopted
-/// for committed.
+/// F1, proven on processes: an OSD that was marked down while it was alive continued as the next
+/// instance, which only its memory knew. Killed and started again, it counted its starts, computed
+/// the same number, and was up at once in the same interval, which it did not remember: as a
+/// replica it ignored every update for ever, as a primary it considered committed what its members
+/// had not adopted.
 #[test]
 fn a_process_is_never_live_as_an_instance_that_another_was_granted() {
     let mut monitors = Monitors::of(1);
@@ -506,8 +506,8 @@ fn a_process_is_never_live_as_an_instance_that_another_was_granted() {
     );
 }
 
-/// What a daemon does as an instance is done after the instance is stored: of a crash in between
-/// nobody has heard anything.
+/// A daemon acts as an instance only after the instance is stored: after a crash in between, no
+/// other daemon has received anything.
 #[test]
 fn an_instance_is_stored_before_anything_is_done_as_it() {
     let mut monitors = Monitors::of(2);
@@ -539,8 +539,8 @@ fn an_instance_is_stored_before_anything_is_done_as_it() {
     assert_eq!(host.osd.instance(), Instance(1));
 }
 
-/// Monitors that were set back to an older copy grant a number that was used: it is not taken, and
-/// they are told.
+/// Monitors that were reset to an older state grant a number that was used: it is refused, and they
+/// are informed.
 #[test]
 fn an_instance_that_the_store_has_had_is_not_taken_again() {
     let mut monitors = Monitors::of(1);
@@ -559,8 +559,7 @@ fn an_instance_that_the_store_has_had_is_not_taken_again() {
     assert!(host.boots().iter().all(|instance| *instance == Instance(3)));
 }
 
-/// Two members and their primary up to the point where it serves; what the second member says is
-/// the test's. The update that makes object `a`, of one byte, the only one of its group.
+/// The entry of the update that creates object `a`, of one byte, the only object of its PG.
 fn first_of_a(version: Version) -> Record {
     let request = RequestId {
         client: ClientId(8),
@@ -585,7 +584,7 @@ fn first_of_a(version: Version) -> Record {
     })
 }
 
-/// A member says that it has everything up to there.
+/// A member's report that it has everything up to this version.
 fn logged(interval: Epoch, version: Version) -> Message {
     let logged = vec![Logged {
         pg: PG,
@@ -598,6 +597,8 @@ fn logged(interval: Epoch, version: Version) -> Message {
     })
 }
 
+/// Two members and their primary up to the point where it serves; the test controls the second
+/// member's messages.
 fn served_by_two() -> (Monitors, Host, Epoch, u32) {
     let mut monitors = Monitors::of(2);
     monitors.up(0, process(0, 1));
@@ -640,9 +641,8 @@ fn served_by_two() -> (Monitors, Host, Epoch, u32) {
     (monitors, host, after, member)
 }
 
-/// Simulator, session 1. Whoever was behind was sent the map's changes once; that message was lost,
-/// and nobody told him again. He went on asking with his old epoch and got no answer that he could
-/// use.
+/// Simulator, session 1. A peer that was behind was sent the map's changes once; that message was
+/// lost, and not repeated. The peer continued to send its old epoch and got no useful answer.
 #[test]
 fn whoever_stays_behind_is_told_again() {
     let (monitors, mut host, _, member) = served_by_two();
@@ -671,9 +671,8 @@ fn whoever_stays_behind_is_told_again() {
     );
 }
 
-/// Simulator, session 1. A read that lacked a lease was looked at, put back and looked at again
-/// without an end, in one wake-up; and later once per microsecond, since the next deadline was
-/// always now.
+/// Simulator, session 1. A read that lacked a lease was checked, put back and checked again without
+/// an end, in one wake-up; and later once per microsecond, since the next deadline was always now.
 #[test]
 fn a_read_without_a_lease_waits_for_one() {
     let (_, mut host, epoch, member) = served_by_two();
@@ -722,7 +721,7 @@ fn a_read_without_a_lease_waits_for_one() {
 
 /// Simulator, seed 202. A compare-and-set failed on an update that was not committed; its answer
 /// waited. The same request arrived again and was answered from memory at once; the update was then
-/// lost with a crash, and the failure had told of what never was.
+/// lost in a crash, and the failure had revealed a state that never existed.
 #[test]
 fn a_repeated_failure_waits_like_the_first_until_what_it_saw_is_committed() {
     let (_, mut host, epoch, member) = served_by_two();
@@ -778,8 +777,8 @@ fn a_repeated_failure_waits_like_the_first_until_what_it_saw_is_committed() {
     );
 }
 
-/// Simulator with real monitors, seed 6. Both members of a group were replaced at once while its
-/// log was still the whole history: the new ones adopted it and asked for their activation. The
+/// Simulator with real monitors, seed 6. Both members of a PG were replaced at once while its log
+/// was still the whole history: the new ones adopted it and requested their activation. The
 /// monitors refuse that without a member of the last activated interval, for ever.
 #[test]
 fn members_that_are_all_replaced_are_replaced_in_two_steps() {
@@ -848,7 +847,7 @@ fn members_that_are_all_replaced_are_replaced_in_two_steps() {
     );
 }
 
-/// The member of [`served_by_two`] starts anew with nothing; the primary has one object of two
+/// The member of [`served_by_two`] starts over with nothing; the primary has one object of two
 /// parts to give it.
 fn one_object_to_give() -> (Host, Epoch, Epoch, u32, Version) {
     let (mut monitors, mut host, epoch, member) = served_by_two();
@@ -901,8 +900,8 @@ pub(crate) fn pushes(host: &mut Host, to: u32) -> Vec<(u32, bool)> {
 }
 
 /// Simulator with the real store, seed 439. The acknowledgement of an object's last part was lost.
-/// The receiver had put the object into its place and forgotten how it came; the last part, sent
-/// again and again, meant nothing to it; the backfill stood still for ever.
+/// The receiver had put the object into its place and forgotten the transfer; it ignored the last
+/// part, which was resent again and again; the backfill made no progress any more.
 #[test]
 fn an_object_whose_last_acknowledgement_is_lost_is_sent_from_the_beginning() {
     let (mut host, epoch, interval, member, version) = one_object_to_give();
@@ -933,9 +932,8 @@ fn an_object_whose_last_acknowledgement_is_lost_is_sent_from_the_beginning() {
     assert_eq!(again[..3], [(1, true), (1, true), (0, false)], "{again:?}");
 }
 
-/// A receiver whose store takes three seconds for a part: the object began again before the first
-/// part was acknowledged, each time, and what was acknowledged then was of a transfer that was
-/// over.
+/// A receiver whose store takes three seconds for a part: the transfer restarted before the first
+/// part was acknowledged, each time, and the acknowledgement then belonged to an ended transfer.
 #[test]
 fn a_slow_receiver_has_the_whole_object_in_the_end() {
     let (mut host, epoch, interval, member, version) = one_object_to_give();
@@ -981,9 +979,8 @@ fn a_slow_receiver_has_the_whole_object_in_the_end() {
 }
 
 /// Simulator with the real store, seed 738. A primary received an object that it missed, and began
-/// to read it for a client while it was being made durable. When it was durable, what was known of
-/// the object was forgotten; the read came back to find nothing, and the daemon died of an
-/// assertion.
+/// to read it for a client while it was being made durable. When it was durable, the object's
+/// context was dropped; the read returned and found none, and the daemon died of an assertion.
 #[test]
 fn an_object_may_be_read_while_it_is_made_durable() {
     let mut monitors = Monitors::of(2);
@@ -1065,15 +1062,15 @@ fn an_object_may_be_read_while_it_is_made_durable() {
             .any(|message| matches!(message, Message::Pull(_))),
         "it asks for the object"
     );
-    // The object comes; the store takes its time to make it durable.
+    // The object arrives; the store takes its time to make it durable.
     host.commits = false;
     host.tell(from, after, copy_of_a(interval, version, b"x"));
     host.held = Some(Vec::new());
     read(2, after, &mut host);
-    // The object's attributes come; its data is asked for.
+    // The object's attributes arrive; its data is read.
     host.release();
     assert_eq!(host.held.as_ref().map(Vec::len), Some(1));
-    // Now the object is durable, and then the data comes.
+    // Now the object is durable, and then the data arrives.
     host.commits = true;
     host.wait(50);
     host.release();
@@ -1081,8 +1078,7 @@ fn an_object_may_be_read_while_it_is_made_durable() {
     assert!(host.sent.iter().any(answered), "{:?}", host.sent);
 }
 
-/// The whole object `a` at a version, as another member sends it.
-/// A member with much room answers a ping that was sent now.
+/// A member with much space answers a ping that was sent now.
 fn grants_a_lease(host: &mut Host, from: Entity, epoch: Epoch) {
     let (stamp, lease_ns) = (host.now.0, 500_000_000);
     let pong = Pong {
@@ -1095,7 +1091,7 @@ fn grants_a_lease(host: &mut Host, from: Entity, epoch: Epoch) {
     };
     host.tell(from, epoch, Message::Pong(pong));
 }
-/// The member says that it has nothing in the range that is compared, which is all there is.
+/// The member reports that it has nothing in the compared range, which is the whole PG.
 pub(crate) fn has_nothing(host: &mut Host, (epoch, interval): (Epoch, Epoch), target: OsdId) {
     let round = compared(host);
     let reply = ScanReply {
@@ -1108,7 +1104,7 @@ pub(crate) fn has_nothing(host: &mut Host, (epoch, interval): (Epoch, Epoch), ta
     };
     host.tell(Entity::Osd(target), epoch, Message::ScanReply(reply));
 }
-/// Which comparison the primary has under way.
+/// The primary's current comparison.
 pub(crate) fn compared(host: &Host) -> u64 {
     let group = host
         .osd
@@ -1117,6 +1113,7 @@ pub(crate) fn compared(host: &Host) -> u64 {
         .expect("it is there");
     group.as_primary().expect("it leads").backfill.round()
 }
+/// The whole object `a` at a version, as another member sends it.
 pub(crate) fn copy_of_a(interval: Epoch, version: Version, data: &'static [u8]) -> Message {
     let push = Push {
         pg: PG,
@@ -1139,9 +1136,8 @@ pub(crate) fn copy_of_a(interval: Epoch, version: Version, data: &'static [u8]) 
 }
 
 /// Simulator with real monitors, seed 268. Two members had everything, one with a shorter log than
-/// the other. Judged by the longer log the group's new members could follow by log, judged by the
-/// shorter they could not: each primary by its own log, the two handed the group to each other,
-/// 38,000 times.
+/// the other. By the longer log the PG's new members could follow by log, by the shorter they could
+/// not: each primary judged by its own log, and the two handed the PG to each other, 38,000 times.
 #[test]
 fn of_those_who_know_everything_the_longest_log_is_the_measure() {
     let mut monitors = Monitors::of(3);
@@ -1204,8 +1200,8 @@ fn of_those_who_know_everything_the_longest_log_is_the_measure() {
     }
 }
 
-/// Whoever was brought up to date with this log becomes primary of three who all answer: the host,
-/// the epoch, the interval, and the other two.
+/// A member that was brought up to date with this log becomes primary of three who all answer:
+/// returns the host, the epoch, the interval, and the other two.
 fn primary_with_log(
     tail: Version,
     head: Version,
@@ -1265,11 +1261,11 @@ fn primary_with_log(
     (host, after, monitors.map.pgs[&PG].since, [second, third])
 }
 
-/// The library's seed 74. The primary's log was longer than the authority's and parted from it at a
-/// position that is nobody's entry here: the other half of a split has it. Of its own log as it was
-/// then, the primary could not see that a third shares that position, whom peering had let in
-/// because he shares it with the authority: he started over, as a member that nobody brings up to
-/// date.
+/// The library's seed 74. The primary's log was longer than the authoritative one and diverged from
+/// it at a position without an entry here: the other half of a split has it. From its own former
+/// log, the primary could not see that a third member shares that position; peering had let that
+/// member in because it shares the position with the authoritative log. The member started over in
+/// the acting set, where it is never brought up to date.
 #[test]
 fn who_follows_by_the_authoritys_log_is_given_what_comes_after_what_he_shares_with_that() {
     let old = |number| Version {
@@ -1337,10 +1333,11 @@ fn who_follows_by_the_authoritys_log_is_given_what_comes_after_what_he_shares_wi
     assert_eq!(adopts, Some((false, tail, vec![entry(new)])));
 }
 
-/// Simulator with snapshots, seed 1486. The primary's log began later than that of another who had
-/// everything; the third could follow by the other's log, and was let into the acting set. But the
-/// primary took from the other only what it lacked itself, which was nothing: by its log the third
-/// could not follow. He started over, as a member that nobody brings up to date.
+/// Simulator with snapshots, seed 1486. The primary's log began later than that of another complete
+/// member; the third could follow by the other's log, and was let into the acting set. But the
+/// primary took from the other log only what it lacked itself, which was nothing: by the primary's
+/// log the third could not follow. It started over in the acting set, where it is never brought up
+/// to date.
 #[test]
 fn a_primary_with_a_short_log_takes_what_others_need_to_follow() {
     let number = |number| Version {
@@ -1377,7 +1374,7 @@ fn a_primary_with_a_short_log_takes_what_others_need_to_follow() {
             _ => None,
         });
     assert_eq!(asked, Some(Version::NONE), "all of it");
-    // The question or its answer may be lost: it is asked again for as much.
+    // The request or its answer may be lost: the same part is requested again.
     host.sent.clear();
     host.wait(2000);
     let again = host
@@ -1407,7 +1404,7 @@ fn a_primary_with_a_short_log_takes_what_others_need_to_follow() {
             _ => None,
         });
     assert_eq!(adopts, Some((false, number(3), entries[3..].to_vec())));
-    // What was forgotten is in the store again, and clients that ask again are known.
+    // The trimmed entries are in the store again, and clients that resend are known.
     let host = host.restart(2);
     let local = &host
         .osd
@@ -1426,7 +1423,7 @@ fn a_primary_with_a_short_log_takes_what_others_need_to_follow() {
     ));
 }
 
-/// A primary that serves alone for a member that is being brought up to date and is complete but
+/// A primary that serves alone for a member that is being brought up to date and is complete except
 /// for this cursor.
 fn served_for_another(backfill: Option<Bytes>) -> (Host, Epoch, Epoch, OsdId) {
     let (_, host, epoch, interval, target) = served_by_monitors_for_another(backfill);
@@ -1501,10 +1498,10 @@ pub(crate) fn served_by_monitors_for_another(
     (monitors, host, after, interval, target)
 }
 
-/// Simulator with the real store, seed 439. A compare-and-set was reading what it would compare
-/// when backfill held its object's range to compare it with the target's. The update came after the
-/// comparison: what was then pushed was no longer what was compared, the push was given up, and the
-/// backfill stood still for ever.
+/// Simulator with the real store, seed 439. A compare-and-set was reading the data to compare when
+/// backfill held its object's range to compare it with the target's. The update was ordered after
+/// the comparison: the object to push was no longer the compared one, the push was given up, and
+/// the backfill made no progress any more.
 #[test]
 fn a_range_is_not_compared_while_an_update_in_it_is_still_reading() {
     let (mut host, after, interval, target) = served_for_another(Some(Bytes::new()));
@@ -1560,8 +1557,8 @@ fn a_range_is_not_compared_while_an_update_in_it_is_still_reading() {
 }
 
 /// Simulator with snapshots, seed 1018. As above, and the update made a clone of its object, which
-/// nobody had listed: the target never got it, and its cursor passed the place. A member without
-/// the clone became primary later, and trimmed it only from what it had itself: the clone stayed on
+/// was in no listing: the target never got it, and its cursor passed the position. A member without
+/// the clone became primary later, and trimmed only clones that it had itself: the clone stayed on
 /// one of the others for ever.
 #[test]
 fn a_range_has_what_came_into_being_after_it_was_listed() {
@@ -1593,7 +1590,7 @@ fn a_range_has_what_came_into_being_after_it_was_listed() {
         after,
         &mut host,
     );
-    // What the clone's place holds is known, and what the clone takes, and the data is on its way.
+    // The object in the clone's place is known, and the clone's size, and the data is being read.
     host.release();
     host.release();
     let waiting = host.held.take().expect("set above");
@@ -1615,9 +1612,9 @@ fn a_range_has_what_came_into_being_after_it_was_listed() {
     assert_eq!(pushed, [("a:1".into(), 2), ("a".into(), 3)].into());
 }
 
-/// Simulator with real monitors, seed 205. Backfill was done and the primary asked the monitors to
-/// end the temporary acting set; that message was lost with the connection. Nobody was writing to
-/// the group, so nobody looked at it again: it stayed remapped for ever.
+/// Simulator with real monitors, seed 205. Backfill was done and the primary requested the end of
+/// the temporary acting set from the monitors; that message was lost with the connection. No client
+/// was writing to the PG, so it was not checked again: it stayed remapped for ever.
 #[test]
 fn the_end_of_a_temporary_set_is_asked_for_until_it_comes() {
     let (mut host, ..) = served_for_another(None);
@@ -1635,8 +1632,8 @@ fn the_end_of_a_temporary_set_is_asked_for_until_it_comes() {
     assert!(asked(&mut host) >= 2, "although no client does anything");
 }
 
-/// A range was done while backfill was forbidden, and nobody was writing to the group: when it was
-/// allowed again, nobody looked.
+/// A range was done while backfill was forbidden, and no client was writing to the PG: when
+/// backfill was allowed again, the PG was not checked.
 #[test]
 fn backfill_goes_on_when_it_is_allowed_again() {
     let (mut monitors, mut host, epoch, interval, target) =
@@ -1653,7 +1650,7 @@ fn backfill_goes_on_when_it_is_allowed_again() {
         flags: nacre_wire::map::flag::NO_BACKFILL,
     }]);
     host.tell(MON, stopped, monitors.since(epoch));
-    // The range that is under way ends; the next one waits.
+    // The range in progress ends; the next one waits.
     let to = Some(Bytes::from_static(&[0x80]));
     let round = compared(&host);
     let reply = ScanReply {
@@ -1688,8 +1685,8 @@ fn backfill_goes_on_when_it_is_allowed_again() {
     assert!(asks(&mut host) > 0, "it is allowed");
 }
 
-/// A block of the primary's copy rotted. The reader is not told so: the operation waits, another
-/// member's copy takes the damaged one's place, and the answer is that.
+/// A block of the primary's replica is corrupt. The reader does not get that error: the operation
+/// waits, another member's replica replaces the damaged one, and the answer is from that.
 #[test]
 fn a_damaged_copy_is_healed_from_another_member() {
     let (_, mut host, epoch, member) = served_by_two();
@@ -1728,11 +1725,11 @@ fn a_damaged_copy_is_healed_from_another_member() {
     assert!(host.sent.iter().any(good), "{:?}", host.sent);
 }
 
-/// Simulator with real monitors, seed 445. A primary was cut off with leases that ran on. The next
-/// interval was activated and waited for them; before they ended it was over, and the one after it
-/// asked only for the leases of *its* primary. It served at once, and the first primary, still
-/// within its lease, answered with what had been overwritten. So an interval asks for its
-/// activation only when the leases before it have run out.
+/// Simulator with real monitors, seed 445. A primary was cut off with leases that were still valid.
+/// The next interval was activated and waited for them; before they expired it ended, and the one
+/// after it waited only for the leases of *its* primary. It served at once, and the first primary,
+/// still within its lease, answered with overwritten data. So an interval requests its activation
+/// only when the earlier leases have expired.
 #[test]
 fn an_activation_waits_for_the_old_primarys_leases() {
     let mut monitors = Monitors::of(3);
@@ -1750,7 +1747,8 @@ fn an_activation_waits_for_the_old_primarys_leases() {
     monitors.down(acting[0].0);
     let mut host = Host::new(acting[1].0);
     let (epoch, interval) = (monitors.map.epoch, monitors.map.pgs[&PG].since);
-    // A member starts with what makes the group exist, and as if it had just granted a lease.
+    // A member starts with the state that makes the PG exist, and as if it had just granted a
+    // lease.
     host.tell(MON, epoch, monitors.full());
     let from = Entity::Osd(acting[2]);
     let head = Version {
@@ -1811,7 +1809,7 @@ fn an_activation_waits_for_the_old_primarys_leases() {
 }
 
 /// A client that has the answer to its first write only appends a letter that its operation's
-/// number says.
+/// number determines.
 fn append(sequence: u64, attempt: u32, epoch: Epoch, host: &mut Host) {
     let letter = Bytes::from(vec![b'a' + sequence as u8]);
     let request = operation(9, sequence, attempt, vec![SubOp::Append { length: 1 }]);
@@ -1825,7 +1823,7 @@ fn append(sequence: u64, attempt: u32, epoch: Epoch, host: &mut Host) {
         Message::OpRequest(request, vec![letter]),
     );
 }
-/// What that client reads then, if it is answered.
+/// The data that the client reads then, if it is answered.
 fn read_by_appender(epoch: Epoch, host: &mut Host) -> Option<Vec<u8>> {
     host.sent.clear();
     ask(
@@ -1847,9 +1845,10 @@ fn read_by_appender(epoch: Epoch, host: &mut Host) -> Option<Vec<u8>> {
 }
 
 /// Simulator, seed 2051. A daemon that waited for a map held a client's operations of an older
-/// interval, and had no room for the same ones when they came again under the new one. Then it
-/// received what it held: the old copies were refused, and with them went the note that the new
-/// ones were still to come. What the client had sent after them was executed first.
+/// interval, and had no memory for the same ones when they were resent under the new one. Then it
+/// received the held ones: the old duplicates were refused, and with them the note was removed that
+/// the new ones were still to come. Operations that the client had sent after them were executed
+/// first.
 #[test]
 fn a_copy_of_an_older_interval_does_not_stand_for_one_that_found_no_room() {
     let (mut monitors, mut host, old) = served_alone();
@@ -1887,8 +1886,9 @@ fn a_copy_of_an_older_interval_does_not_stand_for_one_that_found_no_room() {
     assert_eq!(data.as_deref(), Some(&b"abcdef"[..]));
 }
 
-/// (Reading.) What waits for a map goes after 20 s. A client's operations and their later copies
-/// lie there in turn, and the first one that went let the next one overtake its copy.
+/// (Review.) Messages that wait for a map are dropped after 20 s. A client's operations and their
+/// later duplicates are held in turn, and the first one that was dropped let the next one overtake
+/// its duplicate.
 #[test]
 fn what_was_held_for_too_long_is_not_overtaken_by_what_came_after_it() {
     let (mut monitors, mut host, old) = served_alone();
@@ -1903,7 +1903,7 @@ fn what_was_held_for_too_long_is_not_overtaken_by_what_came_after_it() {
         append(4, attempt, new, &mut host);
         host.wait(1_000);
         if attempt == 10 {
-            // The first copy of 3 has gone, and that of 4 not yet.
+            // The first copy of 3 is dropped, and that of 4 not yet.
             host.wait(500);
             host.tell(MON, new, monitors.since(old));
             host.wait(100);
@@ -1921,7 +1921,7 @@ fn what_was_held_for_too_long_is_not_overtaken_by_what_came_after_it() {
     );
 }
 
-/// (Planted by a stranger: each came one change late.)
+/// (Planted by a reviewer: each option took effect one change late.)
 #[test]
 fn an_option_counts_for_leases_as_soon_as_it_is_heard() {
     let (mut monitors, mut host, epoch) = served_alone();

@@ -1,16 +1,16 @@
-//! Operations of clients that found no room, so that what was sent after them does not overtake
-//! them (DESIGN §3, Order).
+//! Refused operations of clients, noted so that operations sent after them do not overtake them
+//! (DESIGN §3, Order).
 //!
 //! ```text
-//!  3 4 5 ─▶ no room: {3 4 5}     6 ─▶ waits for 3: {3 4 5 6}     3 again ─▶ taken: {4 5 6}     7 ─▶ waits for 4 …
+//!  3 4 5 ─▶ refused: {3 4 5}     6 ─▶ waits for 3: {3 4 5 6}     3 again ─▶ accepted: {4 5 6}     7 ─▶ waits for 4 …
 //! ```
-//! A connection keeps order, and a client sends again in order; who turns one operation away and
-//! takes a later one breaks it. Where the whole group had no room nothing later is taken; where one
-//! object had none, nothing later on that object.
+//! A connection keeps order, and a client resends in order; refusing one operation and accepting a
+//! later one breaks the order. If the whole PG was at its limit nothing later is accepted; if one
+//! object was, nothing later on that object.
 //!
-//! Invariant: nothing is taken of a client while an earlier operation of it that it may not
-//! overtake is written down here, unless that client has given it up: it is then below what the
-//! client says it has answers for, or was not repeated for long.
+//! Invariant: no operation of a client is accepted while an earlier one that it may not overtake is
+//! noted here, unless the client has given that one up: it is then below the lowest operation that
+//! the client awaits, or was not repeated for long.
 
 use crate::key;
 use nacre_types::{ClientId, Instance, ObjectId, Time};
@@ -18,38 +18,38 @@ use nacre_wire::msg::client::{OpRequest, RequestId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// An operation that is not repeated for so long will not come any more: clients repeat theirs
-/// every two seconds. A client that says nothing for so long does not repeat anything.
+/// An operation that is not repeated for this time is given up: clients repeat theirs every two
+/// seconds. A client that is silent for this time repeats nothing.
 const GONE: Duration = Duration::from_secs(20);
-/// Operations of one client that are noted: more than a client has in flight.
+/// The maximum number of noted operations of one client: more than a client has in flight.
 const WAITING_MAX: usize = 4_096;
-/// Clients looked through for such when there are more.
+/// The number of clients above which silent ones are searched for.
 const CLIENTS: usize = 256;
-/// An operation that was turned away so often does not come again at once.
+/// An operation that was refused this often is not resent at once.
 const AT_ONCE_MAX: u32 = 4;
 
-/// Why an operation has to come again.
+/// Why an operation must be resent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// There is no room for it.
+    /// A limit is reached.
     NoRoom,
-    /// It does not say when it was first sent, by our clock.
+    /// It is not dated by our clock.
     Undated,
-    /// An earlier one of its client has to come again.
+    /// An earlier operation of its client must be resent.
     Behind,
 }
 
-/// What waits for an operation that was turned away.
+/// The operations that wait for a refused one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
-    /// All that its client sends to the group after it.
+    /// All that its client sends to the PG after it.
     Group,
-    /// What its client sends after it for an object with this hash.
+    /// All that its client sends after it for an object with this hash.
     Object(u32),
 }
 
 impl Holds {
-    /// What is behind one operation on the object.
+    /// The operations behind one on the object.
     #[must_use]
     pub fn object(object: &ObjectId) -> Self {
         Self::Object(key::hash(object))
@@ -67,19 +67,19 @@ struct Note {
 struct Client {
     heard: Time,
     waiting: BTreeMap<u64, Note>,
-    /// None of them for want of room: they may come again at once.
+    /// None of them was refused because of a limit: they may be resent at once.
     at_once: bool,
 }
 
-/// See the module head.
+/// The refused operations of one PG; see the module head.
 #[derive(Debug, Default)]
 pub struct TurnedAway {
     clients: BTreeMap<(ClientId, Instance), Client>,
 }
 
 impl TurnedAway {
-    /// Whether the operation must wait for an earlier one, and what waits for it then. Forgets what
-    /// its client has given up: what is below the lowest one that it awaits.
+    /// Whether the operation must wait for an earlier one, and what waits for it then. Forgets
+    /// operations that its client has given up: those below the lowest one that it awaits.
     pub fn must_wait(&mut self, now: Time, request: &OpRequest) -> Option<Holds> {
         let id = &request.request;
         let who = (id.client, id.instance);
@@ -102,7 +102,8 @@ impl TurnedAway {
         })
     }
 
-    /// It has to come again. Whether it may at once: with those of its client before it, in order.
+    /// The operation must be resent. Returns whether it may be at once: with those of its client
+    /// before it, in order.
     pub fn refuse(&mut self, now: Time, request: &OpRequest, why: Why, holds: Holds) -> bool {
         if self.clients.len() >= CLIENTS {
             self.is_heard(now);
@@ -134,8 +135,8 @@ impl TurnedAway {
         at_once && times <= AT_ONCE_MAX
     }
 
-    /// Whether the operation is taken: there is room, and it must not wait. If not, the whole group
-    /// waits for it.
+    /// Whether the operation is accepted: there is capacity, and it must not wait. If not, the
+    /// whole PG waits for it.
     pub fn admit(&mut self, now: Time, request: &OpRequest, room: bool) -> bool {
         let taken = self.must_wait(now, request).is_none() && room;
         if taken {
@@ -146,7 +147,7 @@ impl TurnedAway {
         taken
     }
 
-    /// It is taken, or answered.
+    /// The operation is accepted, or answered.
     pub fn take(&mut self, request: &RequestId) {
         let who = (request.client, request.instance);
         if let Some(Client { waiting, .. }) = self.clients.get_mut(&who) {
@@ -157,14 +158,14 @@ impl TurnedAway {
         }
     }
 
-    /// Forgets clients that have not been heard for long; whether any is left.
+    /// Forgets silent clients; returns whether any is left.
     pub fn is_heard(&mut self, now: Time) -> bool {
         self.clients
             .retain(|_, client| now.since(client.heard) < GONE);
         !self.is_empty()
     }
 
-    /// All that have to come again.
+    /// All operations that must be resent.
     pub fn all(&self) -> impl Iterator<Item = RequestId> + '_ {
         self.clients.iter().flat_map(|(&(client, instance), one)| {
             one.waiting.keys().map(move |&sequence| RequestId {
@@ -175,7 +176,7 @@ impl TurnedAway {
         })
     }
 
-    /// Whether nobody waits.
+    /// Whether no operation is noted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.clients.is_empty()
@@ -225,8 +226,8 @@ mod tests {
         }
     }
 
-    /// Only the lowest one used to be written down: when that came again and was taken, whatever
-    /// came next was taken too, before the others.
+    /// Only the lowest operation used to be noted: when that was resent and accepted, the next
+    /// arrival was accepted too, before the others.
     #[test]
     fn nothing_overtakes_what_was_turned_away() {
         let mut away = TurnedAway::default();
@@ -256,8 +257,8 @@ mod tests {
         assert!(away.is_empty());
     }
 
-    /// (Reading.) A client gave up one operation while it awaited an older one from somebody else:
-    /// nothing later of it was taken until that one ended.
+    /// (Review.) A client gave up one operation while it awaited an older one elsewhere: nothing
+    /// later of it was accepted until that one ended.
     #[test]
     fn what_does_not_come_again_holds_nobody_back() {
         let mut away = TurnedAway::default();
@@ -270,7 +271,7 @@ mod tests {
             away.must_wait(at(21), &request(4)).is_none()
                 && away.must_wait(at(21), &request(5)).is_some()
         );
-        // Each time it comes again counts.
+        // Each resend counts.
         away.refuse(at(25), &request(4), Why::Behind, Holds::Group);
         assert!(away.must_wait(at(40), &request(5)).is_some());
     }
@@ -291,8 +292,8 @@ mod tests {
         assert!(away.waits(&on("b", 7)) && !away.waits(&on("b", 5)));
     }
 
-    /// (Reading.) What was given up and had only to be dated made those behind it come again as
-    /// fast as they could.
+    /// (Review.) An abandoned operation that only had to be dated made the operations behind it
+    /// repeat as fast as possible.
     #[test]
     fn nothing_comes_at_once_for_ever() {
         let mut away = TurnedAway::default();
@@ -301,7 +302,7 @@ mod tests {
         assert!(!away.turn_away(&request(4), Why::Behind));
     }
 
-    /// (Planted by a stranger: those that were heard lately went.)
+    /// (Planted by a reviewer: the active ones were forgotten.)
     #[test]
     fn of_many_those_who_are_gone_are_forgotten() {
         let mut away = TurnedAway::default();
@@ -316,7 +317,7 @@ mod tests {
         assert_eq!(away.clients.len(), 1);
     }
 
-    /// (Reading.) A client that asks for what no map has may go on for ever.
+    /// (Review.) A client that requests something that no map contains may continue for ever.
     #[test]
     fn what_is_noted_of_one_client_is_bounded() {
         let mut away = TurnedAway::default();

@@ -1,4 +1,5 @@
-//! Watchers, notifiers and the primary between them: nobody misses a notify without hearing of it.
+//! Stories of watchers, notifiers and the primary between them: no watcher misses a notify without
+//! learning of it.
 
 use crate::company::Company;
 use nacre_types::{ClientId, Entity, Instance, ObjectId};
@@ -44,7 +45,7 @@ impl Company {
         self.settle();
         request
     }
-    /// The notifies that a client was told and has not taken yet.
+    /// The notifies that a client received and has not taken yet.
     fn heard(&mut self, client: ClientId) -> Vec<(Message, String)> {
         let (mine, others) = std::mem::take(&mut self.told)
             .into_iter()
@@ -91,7 +92,7 @@ impl Company {
         self.say(client, "a", Message::WatchPing(message));
         self.settle();
     }
-    /// What a client is told of its watch: with which stamp, and whether it is there.
+    /// The reports on its watch that a client received: the stamp, and whether the watch exists.
     fn pongs(&mut self, client: ClientId) -> Vec<(u64, bool)> {
         let pong = |(message, _): (Message, String)| match message {
             Message::WatchPong(pong) if pong.watcher == watch_of(client) => {
@@ -109,7 +110,8 @@ impl Company {
         };
         watchers.iter().map(|watcher| watcher.id.client).collect()
     }
-    /// Who has it, who missed it, and whether that comes from memory.
+    /// The watchers that acknowledged it, those that missed it, and whether the answer comes from
+    /// memory.
     fn outcome(&self, notify: &OpRequest) -> (Vec<ClientId>, Vec<ClientId>, bool) {
         let [
             SubReply::Notified {
@@ -160,8 +162,8 @@ fn a_notify_is_answered_when_everyone_has_it_with_everyones_reply() {
     assert_eq!(company.watchers(), [ANNA, BERT], "nobody lost anything");
 }
 
-/// The heart of it: whoever missed it is no watcher any more when the notifier hears of it,
-/// whatever dies then.
+/// The central guarantee: a watcher that missed the notify is no watcher any more when the notifier
+/// learns of it, regardless of failures.
 #[test]
 fn who_missed_it_has_durably_lost_his_watch_before_the_notifier_hears() {
     let mut company = watched(3);
@@ -183,8 +185,8 @@ fn who_missed_it_has_durably_lost_his_watch_before_the_notifier_hears() {
     assert_eq!(company.watchers(), [ANNA]);
     company.ping(BERT);
     assert_eq!(company.pongs(BERT), [(77, false)], "and whenever he asks");
-    // The answer was lost, and the notifier sends again: he hears who missed it from the new
-    // primary too.
+    // The answer was lost, and the notifier resends: it gets the list of those that missed it from
+    // the new primary too.
     company.replies.clear();
     company.resend(&notify, b"new");
     company.settle();
@@ -229,7 +231,7 @@ fn who_is_silent_for_his_timeout_loses_his_watch_and_who_pings_does_not() {
     assert!(company.pongs(BERT).iter().all(|pong| *pong == (77, true)));
 }
 
-/// A primary that slept heard nobody: that is not the watchers' fault.
+/// A stalled primary heard no watchers: that is not the watchers' fault.
 #[test]
 fn what_the_primary_slept_through_does_not_count() {
     let mut company = watched(2);
@@ -416,7 +418,7 @@ fn there_are_bounds_and_they_are_said() {
     company.watch(ClientId(99), 60_000).expect("room again");
 }
 
-/// (Planted by a stranger: it was the group's.)
+/// (Planted by a reviewer: it was the PG's.)
 #[test]
 fn the_bound_on_notifies_is_the_objects() {
     let mut company = watched(1);
@@ -449,8 +451,8 @@ fn the_bound_on_notifies_is_the_objects() {
     assert_eq!(company.answer(&notify), None, "it waits for Bert");
 }
 
-/// (Planted by a stranger.) Who watches an object and holds a lock with a lease on it keeps both
-/// with its pings.
+/// (Planted by a reviewer.) A client that watches an object and holds a leased lock on it keeps
+/// both with its pings.
 #[test]
 fn pings_keep_the_watchers_lock() {
     let mut company = watched(3);
@@ -480,9 +482,10 @@ fn pings_keep_the_watchers_lock() {
     lock(&mut company, BERT).expect("she is silent");
 }
 
-/// (Reading, and planted by a stranger.) An object cannot be written for a while, since a member
+/// (Review, and planted by a reviewer.) An object cannot be written for a while, since a member
 /// lacks it. Its silent watcher was dropped once more after each timeout, in operations that count
-/// like clients': with a short timeout there were thousands, and the daemon read nothing any more.
+/// like clients': with a short timeout there were thousands, and the daemon received nothing any
+/// more.
 #[test]
 fn a_silent_watcher_of_what_cannot_be_written_is_dropped_once() {
     let mut company = watched(3);
@@ -492,7 +495,7 @@ fn a_silent_watcher_of_what_cannot_be_written_is_dropped_once() {
     company.write("a", b"new").expect("two are enough");
     company.lose = |message| matches!(message, Message::Push(..));
     company.revive(host, 2);
-    // The primary looks at it, and at who watches it.
+    // The primary loads it, with its watchers.
     company.wait(1000);
     assert_eq!(company.watchers(), [ANNA, BERT]);
     company.wait(12_000);
@@ -504,8 +507,8 @@ fn a_silent_watcher_of_what_cannot_be_written_is_dropped_once() {
     assert_eq!(company.host(primary).osd.client_load().0, 0);
 }
 
-/// (Reading.) A notify that somebody missed ends with an update, which takes the watch away: that
-/// changed when the object was modified.
+/// (Review.) A notify that a watcher missed ends with an update, which removes the watch: that
+/// changed the object's modification time.
 #[test]
 fn a_notify_modifies_nothing() {
     let mut company = watched(3);
@@ -538,8 +541,8 @@ fn a_notify_modifies_nothing() {
     assert_eq!(stat(&mut company), 1_000);
 }
 
-/// (Reading.) A notify is repeated while its client goes on writing the object, or renews its lock
-/// there: the repetition was refused as overtaken, though the notify was under way.
+/// (Review.) A notify is resent while its client continues to write the object, or renews its lock
+/// there: the resend was refused as overtaken, although the notify was in progress.
 #[test]
 fn a_notify_goes_on_though_its_client_writes_meanwhile() {
     let mut company = watched(3);
@@ -565,9 +568,9 @@ fn a_notify_goes_on_though_its_client_writes_meanwhile() {
     assert_eq!(company.outcome(&notify).0, [ANNA, BERT]);
 }
 
-/// (Reading; F17.) Notifies that wait counted like other operations of clients. When there were so
-/// many that the daemon read no more, it did not read either what would have ended them: all of
-/// them timed out, and watchers who had acknowledged lost their watches.
+/// (Review; F17.) Waiting notifies counted like other operations of clients. When there were so
+/// many that the daemon received no more, it did not receive either the messages that would have
+/// ended them: all of them timed out, and watchers that had acknowledged lost their watches.
 #[test]
 fn notifies_that_wait_keep_nobody_from_being_heard() {
     let mut company = watched(3);

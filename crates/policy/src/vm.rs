@@ -31,6 +31,7 @@ use crate::{Budget, Chunk, Kind, ScriptError, Severity, errno};
 use cache::Cache;
 use meter::Meter;
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Thread};
+use nacre_types::SplitMix64;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -67,7 +68,7 @@ pub(super) struct Trouble {
     log: Vec<(Severity, String)>,
     log_bytes: usize,
     output_max: usize,
-    random: u64,
+    random: SplitMix64,
 }
 
 /// One sandboxed Luau state.
@@ -179,7 +180,7 @@ impl Engine {
         self.with_trouble(|trouble| {
             *trouble = Trouble {
                 output_max: budget.output,
-                random: seed,
+                random: SplitMix64(seed),
                 ..Trouble::default()
             }
         });

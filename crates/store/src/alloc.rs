@@ -1,27 +1,27 @@
-//! Free space: which units of the device hold something.
+//! Free space: which units of the device are in use.
 //!
 //! EBOFS bins free extents by size and sorts them by place (OSDI 2006 §5.6; CEPH-56). Here the
-//! device is cut into groups of 4096 units (16 MiB), each with a bitmap, and *groups* are binned by
-//! their largest free run and sorted by place: the same search, in memory that does not grow with
-//! fragmentation (32 MiB per TiB at worst; a group that is all free or all used has no bitmap).
+//! device is divided into groups of 4096 units (16 MiB), each with a bitmap, and *groups* are
+//! binned by their largest free run and sorted by place: the same search, in memory that does not
+//! grow with fragmentation (at most 32 MiB per TiB; a group that is all free or all used has no
+//! bitmap).
 //!
 //! ```text
 //!  unit:   free ──take──▶ taken ──give──▶ waiting ──release──▶ free
 //! ```
-//! A unit that a transaction gives back *waits* until nobody can need its old content: see
-//! `Store::release`. To the index it is free already, since a crash after the transaction's commit
-//! ends every wait.
+//! A freed unit *waits* until its old content is no longer needed: see `Store::release`. In the
+//! index it is free already, since a crash after the transaction's commit ends every wait.
 //!
-//! What is taken may make a group's largest run shorter than its bin says: a search for a
-//! run there corrects that. So taking and giving back look at the words that they change, and not
-//! at a whole group.
+//! Taking units may make a group's largest run shorter than its bin states: a search for a run
+//! there corrects that. So taking and freeing access only the words that they change, and not a
+//! whole group.
 //!
-//! Invariants: `free` counts the clear bits; no group has a longer run than its bin says
+//! Invariants: `free` is the number of clear bits; no group has a longer run than its bin states
 //! ([`Allocator::check`]).
 
 use std::collections::BTreeSet;
 
-/// Units of one group; one record of the index.
+/// Units of one group, which is one record of the index.
 pub(crate) const GROUP_UNITS: u64 = 4096;
 const WORDS: usize = (GROUP_UNITS / 64) as usize;
 const CLASSES: usize = 14;
@@ -56,27 +56,27 @@ impl Bits {
 struct Group {
     bits: Bits,
     free: u16,
-    /// 0 if full; else the largest free run has less than `1 << class` units. At least `1 <<
-    /// (class - 1)`, unless some were taken since that was last looked at.
+    /// 0 if full; otherwise the largest free run has less than `1 << class` units, and at least
+    /// `1 << (class - 1)`, unless some were taken since the last search.
     class: u8,
-    /// Small pieces go here ([`Area`]).
+    /// It belongs to the area for small pieces ([`Area`]).
     in_area: bool,
 }
 
-/// Groups in which small pieces are written, round and round: what was used before is used again,
-/// rather than what the host's file never had blocks for. Grown at the end of a round until half of
-/// it is free, so that what is written one after the other lies in runs.
+/// Groups in which small pieces are written in turn: units used before are reused, rather than
+/// units for which the host's file has no blocks yet. The area grows at the end of a round until
+/// half of it is free, so that consecutive writes are in runs.
 #[derive(Debug, Default)]
 struct Area {
     groups: Vec<u32>,
-    /// Which of them is next, and from which of its units on.
+    /// The next group, and the next unit in it.
     at: usize,
     bit: usize,
-    /// Left it, with room that may go back to the host.
+    /// Groups that left the area, with space that the host may reclaim.
     left: Vec<u32>,
 }
 
-/// Groups of the area that are looked at for one piece.
+/// Groups of the area that are searched for one piece.
 const LOOKS_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -88,7 +88,7 @@ pub(crate) struct Allocator {
     area: Area,
 }
 
-/// Clear bits from `at` on.
+/// The number of clear bits from `at` on.
 fn clear_from(words: &[u64; WORDS], mut at: usize) -> usize {
     let first = at;
     while at < WORDS * 64 {
@@ -102,7 +102,7 @@ fn clear_from(words: &[u64; WORDS], mut at: usize) -> usize {
     at - first
 }
 
-/// Clear bits right before `end`.
+/// The number of clear bits just before `end`.
 fn clear_before(words: &[u64; WORDS], end: usize) -> usize {
     let mut at = end;
     while at > 0 {
@@ -116,8 +116,8 @@ fn clear_before(words: &[u64; WORDS], end: usize) -> usize {
     end - at
 }
 
-/// First clear run of at least `want` bits at or after `from`; else the longest there is. `(start,
-/// length)`.
+/// The first clear run of at least `want` bits at or after `from`; otherwise the longest one.
+/// `(start, length)`.
 fn find_run(words: &[u64; WORDS], from: usize, want: usize) -> (usize, usize) {
     let (mut best, mut at) = ((0, 0), from);
     let total = WORDS * 64;
@@ -144,7 +144,7 @@ fn class_of(run: usize) -> u8 {
 }
 
 impl Allocator {
-    /// All of `units` free, except those before `first`.
+    /// An allocator with all of `units` free, except those before `first`.
     pub(crate) fn new(units: u64, first: u64) -> Self {
         let count = units.div_ceil(GROUP_UNITS);
         let class = class_of(GROUP_UNITS as usize);
@@ -172,7 +172,7 @@ impl Allocator {
         self.units > 0
     }
 
-    /// Units nobody has.
+    /// The number of free units.
     pub(crate) fn free(&self) -> u64 {
         self.free
     }
@@ -185,8 +185,8 @@ impl Allocator {
         }
     }
 
-    /// The first free run of at least so many units, or the longest there is: then the group's
-    /// class says so from now on.
+    /// The first free run of at least this many units, or the longest one: then the group's class
+    /// is updated.
     fn search(&mut self, group: u32, want: usize) -> (usize, usize) {
         let run = find_run(self.groups[group as usize].bits.words(), 0, want);
         if run.1 < want {
@@ -195,7 +195,7 @@ impl Allocator {
         run
     }
 
-    /// So many units of a group are free now.
+    /// Sets the number of free units of a group.
     fn note_free(&mut self, group: u32, free: u16) {
         let of = &mut self.groups[group as usize];
         self.free = self.free - u64::from(of.free) + u64::from(free);
@@ -224,7 +224,7 @@ impl Allocator {
         as_expected
     }
 
-    /// The same inside a group, from `first` up to `last`.
+    /// The same in one group, from `first` up to `last`.
     fn change_in(&mut self, group: u32, first: usize, last: usize, used: bool) -> bool {
         let of = &mut self.groups[group as usize];
         let words = of.bits.words_mut();
@@ -262,21 +262,21 @@ impl Allocator {
         as_expected
     }
 
-    /// Marks units as taken; false if one of them was taken already, or lies outside.
+    /// Marks units as taken; false if one of them was taken already, or is out of range.
     pub(crate) fn take_range(&mut self, unit: u64, count: u64) -> bool {
         unit.checked_add(count)
             .is_some_and(|end| end <= self.groups.len() as u64 * GROUP_UNITS)
             && self.change(unit, count, true)
     }
 
-    /// Marks units as free; false if one of them was free already, or lies outside.
+    /// Marks units as free; false if one of them was free already, or is out of range.
     pub(crate) fn give_range(&mut self, unit: u64, count: u64) -> bool {
         unit.checked_add(count).is_some_and(|end| end <= self.units)
             && self.change(unit, count, false)
     }
 
-    /// Takes `count` units, near `near` if it can, in as few runs as it can; `None`, and nothing
-    /// taken, if there are not enough.
+    /// Takes `count` units, near `near` if possible, in as few runs as possible; `None`, and
+    /// nothing taken, if there are not enough.
     pub(crate) fn take(&mut self, count: u64, near: u64) -> Option<Vec<(u64, u32)>> {
         if count > self.free {
             return None;
@@ -307,7 +307,7 @@ impl Allocator {
                 return self.take_in(home, start, want);
             }
         }
-        // Any group of these bins has such a run: the first by place, from home on and then around.
+        // Any group of these bins has such a run: the first by place, starting at home, cyclically.
         let enough = usize::from(class_of(want.next_power_of_two()));
         loop {
             let after = (enough..CLASSES)
@@ -321,7 +321,7 @@ impl Allocator {
                 return self.take_in(group, start, want);
             }
         }
-        // Failing that, the bin below may have one; failing that, as much as the largest run gives.
+        // Otherwise, the bin below may have one; otherwise, the largest run is used.
         loop {
             let group = (1..CLASSES)
                 .rev()
@@ -336,7 +336,7 @@ impl Allocator {
         }
     }
 
-    /// The first free run of at least so many units in a group, from one of its units on.
+    /// The first free run of at least this many units in a group, from one of its units on.
     fn find_in(&mut self, group: u32, from: usize, want: usize) -> Option<(usize, usize)> {
         let of = &self.groups[group as usize];
         if of.class < class_of(want) {
@@ -379,9 +379,9 @@ impl Allocator {
         Some(self.take_in(group, start, count).0)
     }
 
-    /// Takes `count` units for small pieces that will be replaced before long: in one run of the
-    /// area if one is near, else in pieces; see [`Area`]. `None`, and nothing taken, if there
-    /// are not enough.
+    /// Takes `count` units for small pieces that will soon be replaced: in one run of the area if
+    /// one is near, otherwise in pieces; see [`Area`]. `None`, and nothing taken, if there are not
+    /// enough.
     pub(crate) fn take_small(&mut self, count: u64, near: u64) -> Option<Vec<(u64, u32)>> {
         if count > self.free {
             return None;
@@ -407,13 +407,13 @@ impl Allocator {
             }
         }
         if left > 0 {
-            // Nowhere in the area.
+            // The area has no space.
             runs.extend(self.take(left as u64, near).expect("so many are free"));
         }
         Some(runs)
     }
 
-    /// Free units of the area.
+    /// The number of free units of the area.
     fn area_free(&self) -> u64 {
         self.area
             .groups
@@ -422,7 +422,7 @@ impl Allocator {
             .sum()
     }
 
-    /// A round of the area is over: it grows until half of it is free.
+    /// A round of the area has ended: it grows until half of it is free.
     fn end_round(&mut self) {
         (self.area.at, self.area.bit) = (0, 0);
         let mut free = self.area_free();
@@ -453,14 +453,15 @@ impl Allocator {
         }
     }
 
-    /// Whether a unit lies where small pieces go round.
+    /// Whether a unit is in the area for small pieces.
     pub(crate) fn in_area(&self, unit: u64) -> bool {
         self.groups
             .get((unit / GROUP_UNITS) as usize)
             .is_some_and(|group| group.in_area)
     }
 
-    /// Lets the area shrink; free units of groups that have left it since this was last asked.
+    /// Lets the area shrink; returns the free units of groups that have left it since the last
+    /// call.
     pub(crate) fn take_left(&mut self) -> Vec<(u64, u32)> {
         self.shrink_area();
         let mut runs = Vec::new();
@@ -479,8 +480,7 @@ impl Allocator {
         runs
     }
 
-    /// A group's record: which units are taken, leaving out `except` ranges. `None` if it would be
-    /// empty.
+    /// A group's record: its taken units, except `except` ranges. `None` if it would be empty.
     pub(crate) fn encode_group(
         &self,
         group: u32,
@@ -500,7 +500,7 @@ impl Allocator {
             .then(|| words.iter().flat_map(|w| w.to_le_bytes()).collect())
     }
 
-    /// Takes what a group's record says; false if it makes no sense.
+    /// Applies a group's record; false if it is malformed.
     pub(crate) fn decode_group(&mut self, group: u32, record: &[u8]) -> bool {
         if record.len() != WORDS * 8 || group as usize >= self.groups.len() {
             return false;
@@ -534,7 +534,7 @@ impl Allocator {
         }
     }
 
-    /// Bytes of memory.
+    /// The bytes of memory used.
     pub(crate) fn memory(&self) -> u64 {
         let mixed = self
             .groups
@@ -546,7 +546,7 @@ impl Allocator {
 }
 
 impl Allocator {
-    /// The invariants of the module head, for tests and simulation.
+    /// Asserts the invariants of the module head, for tests and simulation.
     pub(crate) fn check(&self) {
         let mut free = 0;
         for (i, group) in self.groups.iter().enumerate() {
@@ -627,8 +627,8 @@ mod tests {
         assert_eq!(allocator.free(), units - first);
     }
 
-    /// What small pieces took and gave back is used again before other groups are, and as much more
-    /// room as there are pieces is kept for them; when nearly all of it is free, groups leave.
+    /// Units taken and freed by small pieces are reused before other groups are used, and the area
+    /// keeps as much free space as the pieces take; when nearly all of it is free, groups leave.
     #[test]
     fn small_pieces_go_round() {
         let mut rng = ChaCha8Rng::seed_from_u64(3);
@@ -677,12 +677,12 @@ mod tests {
         allocator.check();
     }
 
-    /// Where the area has no room, small pieces go anywhere, down to the last unit.
+    /// If the area has no space, small pieces go anywhere, down to the last unit.
     #[test]
     fn small_pieces_fill_a_device() {
         let mut allocator = Allocator::new(3 * GROUP_UNITS, 10);
         let free = allocator.free();
-        // Every group is full but for single units.
+        // Every group is full except for single units.
         let all = allocator.take(free, 0).expect("free");
         let units = || {
             all.iter()

@@ -1,4 +1,4 @@
-//! What a caller sees of an object store: transactions and reads go in, events come out.
+//! The interface of an object store: transactions and reads are submitted, events are returned.
 //!
 //! Implements the interface of EBOFS (OSDI 2006 §5.6): atomic transactions over data and attributes
 //! of several objects, completion in memory, and separate notification of commits (CEPH-46,
@@ -12,15 +12,15 @@
 //! ```
 //!
 //! Invariants:
-//! 1. Applied and Committed come each in order of submission; Applied(t) comes no later than
+//! 1. Applied and Committed events each come in order of submission; Applied(t) comes no later than
 //!    Committed(t).
-//! 2. A read sees every transaction submitted before it, whole.
-//! 3. After a power cut the store holds a prefix of the submitted transactions, each whole, at
+//! 2. A read sees every transaction submitted before it, completely.
+//! 3. After a power cut the store holds a prefix of the submitted transactions, each complete, at
 //!    least up to the last Committed.
-//! 4. A transaction that `submit` took is applied. What operations do to absent objects is defined
-//!    below, so that applying cannot fail and every replica does the same. What it takes is counted
-//!    once, by `submit`: in blocks, not in the bytes it carries. How much log it takes never
-//!    matters: what the log is too small for goes past it (`store`).
+//! 4. A transaction that `submit` accepted is applied. The effects of operations on absent objects
+//!    are defined below, so that applying cannot fail and every replica does the same. The space
+//!    that it needs is computed once, by `submit`: in blocks, not in the bytes it carries. The size
+//!    of the log never matters: transactions that the log is too small for bypass it (`store`).
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -30,16 +30,16 @@ use std::ops::Bound;
 use crate::device::DeviceError;
 pub use crate::job::{Job, JobDone};
 
-/// Longest [`ObjectKey::key`], omap key, in bytes.
+/// Maximum length of [`ObjectKey::key`] and of omap keys, in bytes.
 pub const KEY_LENGTH_MAX: usize = 8 * 1024;
-/// Longest attribute name, in bytes.
+/// Maximum length of an attribute name, in bytes.
 pub const ATTR_NAME_LENGTH_MAX: usize = 255;
-/// Bound on all attributes of one object, names and values, in bytes. The caller keeps it (it sees
-/// them in `Stat`); the store refuses only a single value above it.
+/// Limit on all attributes of one object, names and values, in bytes. The caller enforces it (it
+/// sees them in `Stat`); the store refuses only a single value above it.
 pub const ATTRS_LENGTH_MAX: usize = 64 * 1024;
-/// Longest omap value, in bytes.
+/// Maximum length of an omap value, in bytes.
 pub const OMAP_VALUE_LENGTH_MAX: usize = 1024 * 1024;
-/// Largest object, in bytes.
+/// Maximum size of an object, in bytes.
 pub const OBJECT_SIZE_MAX: u64 = 256 << 20;
 
 /// A collection of objects. The OSD uses one per pool and shard, and one for its own metadata.
@@ -50,7 +50,7 @@ pub struct CollectionId(pub u64);
 /// data.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// The collection it is in.
+    /// Its collection.
     pub collection: CollectionId,
     /// Opaque, at most [`KEY_LENGTH_MAX`] bytes, ordered bytewise within the collection.
     pub key: Bytes,
@@ -66,37 +66,36 @@ impl ObjectKey {
     }
 }
 
-/// The caller's name for a transaction or read, returned in its events.
+/// The caller's identifier of a transaction or read, returned in its events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
-/// One change. The operations that write (`Touch`, `Write`, `Zero`, `Truncate`, `SetAttr`,
-/// `OmapSet`) create the object if it is absent; those that remove something from an object do
-/// nothing if it is absent.
+/// One change. Writing operations (`Touch`, `Write`, `Zero`, `Truncate`, `SetAttr`, `OmapSet`)
+/// create the object if it is absent; operations that remove something from an object do nothing if
+/// it is absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Makes an empty collection; nothing if it exists.
+    /// Creates an empty collection; does nothing if it exists.
     CreateCollection(CollectionId),
-    /// Removes a collection, which must be empty: an object found in it is the caller's bug and
-    /// fails the store ([`StoreFailure::CollectionNotEmpty`]), as an assertion would. Nothing
-    /// if it is absent.
+    /// Removes a collection, which must be empty: an object in it is a bug of the caller and fails
+    /// the store ([`StoreFailure::CollectionNotEmpty`]), like an assertion. Does nothing if the
+    /// collection is absent.
     RemoveCollection(CollectionId),
     /// Creates the object if it is absent.
     Touch(ObjectKey),
-    /// Writes bytes; a gap before `offset` reads as zeros. The segments are never copied on their
-    /// way to the device.
+    /// Writes bytes; a gap before `offset` reads as zeros. The segments are not copied on their way
+    /// to the device.
     Write {
-        /// Where.
+        /// The object.
         object: ObjectKey,
         /// First byte.
         offset: u64,
         /// The bytes, as the segments they arrived in.
         data: Vec<Bytes>,
     },
-    /// Makes a range read as zeros, giving whole blocks back to the device; extends the object if
-    /// needed.
+    /// Makes a range read as zeros, freeing whole blocks; extends the object if needed.
     Zero {
-        /// Where.
+        /// The object.
         object: ObjectKey,
         /// First byte.
         offset: u64,
@@ -105,16 +104,16 @@ pub enum Op {
     },
     /// Sets the size; a longer object reads as zeros past its old end.
     Truncate {
-        /// Which.
+        /// The object.
         object: ObjectKey,
         /// New size in bytes.
         size: u64,
     },
-    /// Removes an object with all it has; nothing if it is absent.
+    /// Removes an object completely; does nothing if it is absent.
     Remove(ObjectKey),
     /// Sets one attribute.
     SetAttr {
-        /// Where.
+        /// The object.
         object: ObjectKey,
         /// At most [`ATTR_NAME_LENGTH_MAX`] bytes.
         name: Bytes,
@@ -123,28 +122,28 @@ pub enum Op {
     },
     /// Removes one attribute.
     RemoveAttr {
-        /// Where.
+        /// The object.
         object: ObjectKey,
-        /// Which.
+        /// The attribute's name.
         name: Bytes,
     },
     /// Sets omap entries.
     OmapSet {
-        /// Where.
+        /// The object.
         object: ObjectKey,
-        /// Key and value; a later one of the same key wins.
+        /// Keys and values; of equal keys the later one wins.
         entries: Vec<(Bytes, Bytes)>,
     },
     /// Removes omap entries by key.
     OmapRemove {
-        /// Where.
+        /// The object.
         object: ObjectKey,
-        /// Which.
+        /// The keys.
         keys: Vec<Bytes>,
     },
-    /// Removes omap entries by range. Costs the same for one entry and for a million.
+    /// Removes omap entries by range. The cost does not depend on the number of entries.
     OmapRemoveRange {
-        /// Where.
+        /// The object.
         object: ObjectKey,
         /// First key removed.
         from: Bytes,
@@ -154,16 +153,16 @@ pub enum Op {
     /// Removes all omap entries.
     OmapClear(ObjectKey),
     /// Makes `to` equal to `from`: data by reference, attributes, omap (copied). An absent `from`
-    /// removes `to`; an object cloned onto itself stays as it is.
+    /// removes `to`; an object cloned onto itself is unchanged.
     Clone {
         /// The source.
         from: ObjectKey,
-        /// Replaced.
+        /// The target, which is replaced.
         to: ObjectKey,
     },
     /// Writes a range of `from` into `to` (created if absent), by reference where both offsets
-    /// allow it. The range is cut at the source's end; an absent source is empty. Overlapping
-    /// ranges of one object read before they write.
+    /// allow it. The range ends at the source's end; an absent source is empty. With overlapping
+    /// ranges of one object, the source is read before the target is written.
     CloneRange {
         /// The source.
         from: ObjectKey,
@@ -187,8 +186,8 @@ pub enum Op {
 }
 
 impl Op {
-    /// Whether the operation only gives space back. A full store still takes transactions of these
-    /// alone.
+    /// Whether the operation only frees space. A full store still accepts transactions of only
+    /// these.
     #[must_use]
     pub fn is_removal(&self) -> bool {
         matches!(
@@ -202,12 +201,12 @@ impl Op {
         )
     }
 
-    /// Whether all of it goes through the log whatever the store does: all but written data.
+    /// Whether the whole operation always goes through the log: all but written data does.
     pub(crate) fn is_logged_whole(&self) -> bool {
         !matches!(self, Self::Write { .. })
     }
 
-    /// Bytes the operation carries: payload, names and a small constant.
+    /// Bytes of the operation: payload, names and a small constant.
     #[must_use]
     pub fn size(&self) -> usize {
         let object = |o: &ObjectKey| o.key.len() + 8;
@@ -268,10 +267,10 @@ impl Op {
     }
 }
 
-/// Changes applied in order, and all or none of them.
+/// Changes applied in order, atomically.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// In order.
+    /// The operations, in order.
     pub ops: Vec<Op>,
 }
 
@@ -403,14 +402,14 @@ impl Transaction {
         self.op(Op::Rename { from, to })
     }
 
-    /// Bytes carried by all operations: what counts against the store's limits.
+    /// Bytes of all operations, which count against the store's limits.
     #[must_use]
     pub fn size(&self) -> usize {
         self.ops.iter().map(Op::size).sum()
     }
 
-    /// Of [`Self::size`], what goes through the log whatever the store does: all but written data.
-    /// See [`ObjectStore::logged_bytes_max`].
+    /// The part of [`Self::size`] that always goes through the log: all but written data. See
+    /// [`ObjectStore::logged_bytes_max`].
     #[must_use]
     pub fn logged_size(&self) -> usize {
         self.ops
@@ -420,7 +419,7 @@ impl Transaction {
             .sum()
     }
 
-    /// Checks what can be checked without the store's content.
+    /// Checks everything that does not depend on the store's content.
     ///
     /// # Errors
     /// The first operation that breaks a limit.
@@ -482,14 +481,14 @@ impl Transaction {
     }
 }
 
-/// A question.
+/// A read request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
     /// Size and attributes; [`ReadReply::Stat`] of `None` if the object is absent.
     Stat(ObjectKey),
-    /// Bytes; fewer than asked for at the object's end.
+    /// Bytes; fewer than requested at the object's end.
     Data {
-        /// Which.
+        /// The object.
         object: ObjectKey,
         /// First byte.
         offset: u64,
@@ -499,43 +498,43 @@ pub enum Read {
     /// A range of the omap, in order. At least one entry is returned if there is one and
     /// `limit_entries > 0`.
     Omap {
-        /// Which.
+        /// The object.
         object: ObjectKey,
-        /// Where to start.
+        /// The start.
         from: Bound<Bytes>,
-        /// First key left out; `None` reads to the end.
+        /// The first key excluded; `None` reads to the end.
         to: Option<Bytes>,
-        /// At most so many entries.
+        /// The maximum number of entries.
         limit_entries: usize,
-        /// Stop before keys and values exceed so many bytes (a first entry larger than that is
-        /// returned alone).
+        /// Stops before keys and values exceed this many bytes (a larger first entry is returned
+        /// alone).
         limit_bytes: usize,
     },
-    /// Omap entries by key; absent ones are left out.
+    /// Omap entries by key; absent ones are omitted.
     OmapGet {
-        /// Which.
+        /// The object.
         object: ObjectKey,
         /// In any order; the reply is ordered by key, without repetition.
         keys: Vec<Bytes>,
     },
     /// Object keys of a collection, in order.
     List {
-        /// Which.
+        /// The collection.
         collection: CollectionId,
         /// First key.
         from: Bytes,
-        /// First key left out; `None` lists to the end.
+        /// The first key excluded; `None` lists to the end.
         to: Option<Bytes>,
-        /// At most so many keys.
+        /// The maximum number of keys.
         limit: usize,
     },
-    /// What a clone of the object takes in space at most: [`ReadReply::Weight`]. Blocks are shared,
-    /// but not the omap, attributes and records of blocks.
+    /// The maximum space that a clone of the object takes: [`ReadReply::Weight`]. Blocks are
+    /// shared, but not the omap, attributes and records of blocks.
     Weight(ObjectKey),
-    /// The ranges that hold data, in blocks cut at the object's end: everything outside reads as
+    /// The ranges that hold data, in blocks cut at the object's end: everything else reads as
     /// zeros.
     Extents {
-        /// Which.
+        /// The object.
         object: ObjectKey,
         /// First byte.
         offset: u64,
@@ -549,34 +548,34 @@ pub enum Read {
 pub struct ObjectStat {
     /// In bytes.
     pub size: u64,
-    /// All of them.
+    /// All attributes.
     pub attrs: BTreeMap<Bytes, Bytes>,
 }
 
-/// An answer, of the kind of the question.
+/// A reply, of the kind of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadReply {
-    /// To [`Read::Stat`].
+    /// The reply to [`Read::Stat`].
     Stat(Option<ObjectStat>),
-    /// To [`Read::Data`]: the bytes in segments.
+    /// The reply to [`Read::Data`]: the bytes in segments.
     Data(Vec<Bytes>),
-    /// To [`Read::Weight`]: bytes; 0 if the object is absent.
+    /// The reply to [`Read::Weight`]: bytes; 0 if the object is absent.
     Weight(u64),
-    /// To [`Read::Omap`] and [`Read::OmapGet`].
+    /// The reply to [`Read::Omap`] and [`Read::OmapGet`].
     Omap {
         /// In order.
         entries: Vec<(Bytes, Bytes)>,
-        /// A limit was hit: ask again after the last key. Never set for `OmapGet`.
+        /// A limit was reached: ask again after the last key. Never set for `OmapGet`.
         more: bool,
     },
-    /// To [`Read::List`].
+    /// The reply to [`Read::List`].
     List {
         /// In order.
         keys: Vec<Bytes>,
-        /// The limit was hit: ask again after the last key.
+        /// The limit was reached: ask again after the last key.
         more: bool,
     },
-    /// To [`Read::Extents`]: offset and length, in order, not adjacent.
+    /// The reply to [`Read::Extents`]: offset and length, in order, not adjacent.
     Extents(Vec<(u64, u64)>),
 }
 
@@ -585,7 +584,7 @@ pub enum ReadReply {
 pub enum ReadError {
     /// There is no such object (or, for `List`, no such collection).
     NotFound,
-    /// The data failed its checksum: read another replica, then repair by writing the block anew.
+    /// The data failed its checksum: read another replica, then repair by rewriting the block.
     Corrupt {
         /// First byte in the object of the block that failed.
         offset: u64,
@@ -598,48 +597,48 @@ pub enum ReadError {
     Device {
         /// First byte in the object that could not be read.
         offset: u64,
-        /// What the device said.
+        /// The device's error.
         error: DeviceError,
     },
-    /// The index is damaged: no object can be trusted to be found. Stop the daemon and run the
+    /// The index is damaged: lookups of objects cannot be trusted. Stop the daemon and run the
     /// offline check.
     IndexCorrupt,
 }
 
-/// Why a transaction was not taken; nothing has happened.
+/// Why a transaction was not accepted; it had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubmitError {
-    /// No space. Transactions that only remove are still taken.
+    /// No space. Transactions that only remove are still accepted.
     Full {
         /// Bytes the transaction may need.
         needed: u64,
-        /// Bytes left for it.
+        /// Bytes available for it.
         available: u64,
     },
-    /// Too much is unfinished, or has to be looked up first: submit again (kick first) after the
-    /// next [`Event::Committed`], and after every job that was handed back.
+    /// Too much is unfinished, or records must be looked up first: submit again (`kick` first)
+    /// after the next [`Event::Committed`], and after every job that was returned.
     Busy,
-    /// Larger than the store can ever take in one piece: split it.
+    /// Larger than the store can ever accept in one piece: split it.
     TooLarge {
         /// Its size in bytes.
         size: u64,
-        /// The largest allowed.
+        /// The maximum.
         max: u64,
     },
-    /// A range ends past the largest object.
+    /// A range ends beyond the maximum object size.
     OutOfRange {
         /// First byte.
         offset: u64,
         /// Number of bytes.
         length: u64,
-        /// Largest object in bytes.
+        /// Maximum object size in bytes.
         max: u64,
     },
     /// A key, name or value is too long.
     TooLong {
         /// Its length in bytes.
         length: usize,
-        /// The longest allowed.
+        /// The maximum.
         max: usize,
     },
     /// An operation names an object of a collection that does not exist at that point.
@@ -680,16 +679,16 @@ impl fmt::Display for SubmitError {
 }
 impl std::error::Error for SubmitError {}
 
-/// Why the store can no longer be used in this process. What was reported committed is safe on the
-/// device, as far as the device keeps its word.
+/// Why the store can no longer be used in this process. Everything reported committed is safe on
+/// the device, provided the device keeps its guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreFailure {
     /// A write or flush failed.
     Device(DeviceError),
     /// The index failed its checksums or cannot be read: run the offline check.
     IndexCorrupt,
-    /// The index, or a transaction that was taken, found no room although the reserve was kept. A
-    /// bug, or a device that shrank.
+    /// The index, or an accepted transaction, found no space although the reserve was kept. A bug,
+    /// or a device that shrank.
     IndexFull,
     /// The caller removed a collection that still holds objects.
     CollectionNotEmpty(CollectionId),
@@ -712,7 +711,7 @@ impl fmt::Display for StoreFailure {
     }
 }
 
-/// What happened. See the module head for the order.
+/// An event. See the module head for the order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The transaction is visible to reads.
@@ -720,12 +719,12 @@ pub enum Event {
     /// The transaction survives a power cut.
     Committed(Token),
     /// The transaction overwrote a part of a block of this object, and the rest of the block could
-    /// not be read: that block is an error to read from now on, also after a restart, until it is
-    /// overwritten whole or the object is replaced. Comes before [`Self::Applied`].
+    /// not be read: reading that block is an error from now on, also after a restart, until it is
+    /// overwritten completely or the object is replaced. Comes before [`Self::Applied`].
     Lost(Token, ObjectKey),
     /// The answer to a read.
     Read(Token, Result<ReadReply, ReadError>),
-    /// Nothing more will happen; the daemon must stop. Comes once, last.
+    /// No more events follow; the daemon must stop. Comes once, last.
     Failed(StoreFailure),
 }
 
@@ -736,7 +735,7 @@ pub struct Usage {
     pub total: u64,
     /// Bytes used by objects and the index.
     pub used: u64,
-    /// Bytes a transaction may still ask for (the reserve for deletes is not in it).
+    /// Bytes that a transaction may still use (without the reserve for deletes).
     pub free: u64,
     /// Bytes of memory held: caches, memtables, pending writes.
     pub memory: u64,
@@ -746,18 +745,18 @@ pub struct Usage {
     pub wal_groups: u64,
     /// Bytes written to the write-ahead log, padding included.
     pub wal_bytes: u64,
-    /// Flushes asked of the device.
+    /// Flushes requested from the device.
     pub flushes: u64,
-    /// Blocks written to their place from the log.
+    /// Blocks written back from the log to their place.
     pub blocks_written_back: u64,
-    /// Block writes that never happened because a later write replaced them (CEPH-57).
+    /// Block writes that were cancelled because a later write replaced them (CEPH-57).
     pub blocks_cancelled: u64,
     /// Bytes written to fresh units beside the log.
     pub beside_bytes: u64,
-    /// Bytes given back to the device's host.
+    /// Bytes discarded on the device.
     pub discarded_bytes: u64,
-    /// Payload bytes the store copied in memory: only data kept inside the index (objects below 1
-    /// KiB).
+    /// Payload bytes that the store copied in memory: only data kept inside the index (objects
+    /// below 1 KiB).
     pub payload_bytes_copied: u64,
     /// Index lookups that needed a job.
     pub index_misses: u64,
@@ -766,7 +765,7 @@ pub struct Usage {
     /// Blocks whose old content failed its checksum when a part of them was overwritten; they stay
     /// unreadable.
     pub blocks_poisoned: u64,
-    /// How often it came to each of its limits.
+    /// How often it reached each of its limits.
     pub borders: crate::Borders,
 }
 
@@ -775,45 +774,45 @@ pub struct Usage {
 /// A host calls, per wake-up: any number of `submit` and `read`, `on_job` for finished jobs, then
 /// `kick`, `poll` and `jobs`. It wakes up again when a job finished or the device has completions.
 pub trait ObjectStore {
-    /// Takes a transaction. The order of submits is the order of apply and of commit.
+    /// Accepts a transaction. The order of submits is the order of apply and of commit.
     ///
     /// # Errors
-    /// The transaction was not taken and nothing happened; each error says what to do.
+    /// The transaction was not accepted and had no effect; each error states what to do.
     fn submit(&mut self, mut transaction: Transaction, token: Token) -> Result<(), SubmitError> {
         self.offer(&mut transaction, token)
     }
-    /// The same, for who may have to offer it again: it is emptied if it is taken, and stays as it
-    /// is otherwise.
+    /// The same, for callers that may have to submit it again: the transaction is emptied if it is
+    /// accepted, and unchanged otherwise.
     ///
     /// # Errors
     /// As for [`Self::submit`].
     fn offer(&mut self, transaction: &mut Transaction, token: Token) -> Result<(), SubmitError>;
-    /// Asks a question; the answer comes as [`Event::Read`] and sees every transaction submitted
+    /// Submits a read; the reply comes as [`Event::Read`] and sees every transaction submitted
     /// before.
     fn read(&mut self, read: Read, token: Token);
     /// Groups everything submitted since the last call into one log write and one flush. Call once
     /// per wake-up.
     fn kick(&mut self);
-    /// Nothing has been asked for a while: what memory holds for writers to come, blocks and index
-    /// records, may go to its place now.
+    /// Nothing was submitted for a while: blocks and index records that memory holds for later
+    /// writers may be written to their place now.
     fn rest(&mut self) {}
-    /// The host is about to stop, and nothing is in flight: the end of the log is to be marked
-    /// (`docs/formats/store.md`), so that damage to what was committed last is recognised.
-    /// Returns whether it is; ask again after a poll until then.
+    /// The host is about to stop, and nothing is in flight: the end of the log must be marked
+    /// (`docs/formats/store.md`), so that damage to the last committed transactions is detected.
+    /// Returns whether it is; call again after each poll until then.
     fn mark_end(&mut self) -> bool {
         true
     }
-    /// Appends what happened since the last call. Never blocks.
+    /// Appends the events since the last call. Never blocks.
     fn poll(&mut self, events: &mut Vec<Event>);
-    /// Appends work that needs blocking I/O. Run each with [`Job::run`], in any order, on any
-    /// thread, and hand the result to `on_job`. Dropping one is a crash as far as the store is
-    /// concerned.
+    /// Appends work that needs blocking I/O. Run each job with [`Job::run`], in any order, on any
+    /// thread, and pass the result to `on_job`. For the store, dropping a job is equivalent to a
+    /// crash.
     fn jobs(&mut self, jobs: &mut Vec<Job>);
     /// A job has finished.
     fn on_job(&mut self, done: JobDone);
     /// Space and work so far.
     fn usage(&self) -> Usage;
-    /// The largest [`Transaction::logged_size`] that is taken; a larger transaction is
+    /// The maximum [`Transaction::logged_size`] that is accepted; a larger transaction is
     /// [`SubmitError::TooLarge`]. It never changes.
     fn logged_bytes_max(&self) -> u64 {
         u64::MAX

@@ -2,18 +2,18 @@
 //!
 //! ```text
 //!  transaction ──Attempt──▶ Ok: Change + blocks     (the store logs it and makes it visible)
-//!                   └─────▶ Stop: something is not in memory, or there is no room (nothing has happened)
+//!                   └─────▶ Stop: something is not in memory, or there is no space (nothing has happened)
 //! ```
-//! An attempt changes nothing but its own scratch and the allocator, which is put back if it stops.
-//! The store fetches what was missing and attempts again, so that a transaction is applied in one
-//! piece or not at all.
+//! An attempt changes only its own scratch state and the allocator, which is restored if it stops.
+//! The store fetches the missing data and attempts again, so that a transaction is applied
+//! completely or not at all.
 //!
-//! Data goes one of two ways. *Beside* the log: to fresh units, under the same flush, and the log
-//! has only the blocks' checksums. Large writes go there, and all whole blocks that get a unit
-//! anyway or belong to a small object: what is written once costs the device and the processor
-//! half. *Through* the log: the other blocks stay where they are, their new content goes into the
-//! log and is written to its unit later. These are parts of blocks, blocks of large objects,
-//! which stay in one piece, and a lone writer's few blocks: it waits for one write to one place.
+//! Data takes one of two ways. *Beside* the log: to fresh units, under the same flush; the log
+//! contains only the blocks' checksums. Large writes use it, and so do all whole blocks that get a
+//! new unit anyway or belong to a small object: writing them once halves the cost for device and
+//! processor. *Through* the log: the other blocks stay where they are; their new content goes into
+//! the log and is written to their units later. These are parts of blocks, blocks of large objects,
+//! which stay contiguous, and a lone writer's few blocks: it waits for one write to one place.
 //! Units that a clone shares are never written in place.
 
 mod blocks;
@@ -49,9 +49,9 @@ pub(crate) enum Stop {
     Blocks(Vec<(u64, u32)>),
     /// Both.
     Missing(Vec<Bytes>, Vec<(u64, u32)>),
-    /// Not enough free units right now.
+    /// Not enough free units at the moment.
     NoSpace,
-    /// A record makes no sense.
+    /// A record is malformed.
     Corrupt,
     /// The caller removed a collection with objects in it.
     NotEmpty(CollectionId),
@@ -59,7 +59,7 @@ pub(crate) enum Stop {
 
 pub(crate) type Step<T> = Result<T, Stop>;
 
-/// What an attempt may look at and take from.
+/// The state that an attempt may read and allocate from.
 pub(crate) struct World<'a> {
     pub(crate) tables: &'a mut Tables,
     pub(crate) pending: &'a PendingBlocks,
@@ -68,23 +68,25 @@ pub(crate) struct World<'a> {
     pub(crate) next_number: u64,
     /// Old blocks read for partial overwrites, and whether they passed their checksum.
     pub(crate) old_blocks: &'a BTreeMap<u64, (Bytes, bool)>,
-    /// Index part of omaps being cloned, by object number; `None`: too large for one piece.
+    /// The index's entries of omaps being cloned, by object number; `None`: too large for one
+    /// piece.
     pub(crate) omaps: &'a BTreeMap<u64, Option<Vec<(Bytes, Bytes)>>>,
-    /// Numbers of copies of omaps that were made for operations of this transaction.
+    /// Numbers of omap copies that were made for operations of this transaction.
     pub(crate) filled: &'a BTreeMap<usize, u64>,
-    /// Where the last allocation ended.
+    /// The end of the last allocation.
     pub(crate) cursor: u64,
     /// Larger writes go to fresh units.
     pub(crate) deferred_write_max: usize,
-    /// Of an object of so many bytes whole blocks do.
+    /// Whole blocks of objects up to this size go to fresh units.
     pub(crate) small_object_max: u64,
-    /// A few blocks go through the log all the same: this transaction has its group to itself.
+    /// A few blocks go through the log anyway: this transaction has its group to itself.
     pub(crate) is_alone: bool,
-    /// All writes of a transaction do that may change more than so many bytes of blocks.
+    /// All writes go to fresh units if the transaction may change more than this many bytes of
+    /// blocks.
     pub(crate) deferred_transaction_max: u64,
 }
 
-/// What applying came to.
+/// The result of applying a transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
     pub(crate) change: Change,
@@ -94,17 +96,17 @@ pub(crate) struct Applied {
     pub(crate) beside: Vec<BlockData>,
     /// Collections created, removed, or with another object count.
     pub(crate) collections: BTreeMap<CollectionId, Option<u64>>,
-    /// Objects that have, or had, an omap, and under which number now.
+    /// Objects that have, or had, an omap, and its number now.
     pub(crate) omaps: Vec<(ObjectKey, Option<u64>)>,
     pub(crate) cursor: u64,
     pub(crate) inline_bytes: u64,
-    /// For each block of which a part was overwritten and the rest could not be read: the
-    /// operation that did it.
+    /// For each block of which a part was overwritten and the rest could not be read: the index of
+    /// the operation.
     pub(crate) poisoned: Vec<usize>,
 }
 
 impl Applied {
-    /// Objects that have lost what was in the rest of a block.
+    /// Objects that have lost the rest of a block.
     pub(crate) fn poisoned_objects<'t>(
         &self,
         transaction: &'t Transaction,
@@ -119,12 +121,12 @@ impl Applied {
     }
 }
 
-/// An object while a transaction works on it.
+/// An object while a transaction changes it.
 #[derive(Clone, Debug)]
 struct Open {
-    /// Shared with what memory has until it is changed.
+    /// Shared with memory until it is changed.
     head: Arc<Head>,
-    /// Further shards that were touched, and whether they changed.
+    /// Further shards that were accessed, and whether they changed.
     shards: BTreeMap<u32, (Shard, bool)>,
 }
 
@@ -139,7 +141,7 @@ impl Open {
         let touched = || self.shards.values().any(|(shard, _)| !shard.is_empty());
         !self.head.shards.is_empty() || !self.head.first.is_empty() || touched()
     }
-    /// Needs the shard to have been loaded.
+    /// The shard must have been loaded.
     fn block(&self, index: u64) -> BlockRef {
         let (n, at) = split(index);
         match n {
@@ -162,7 +164,7 @@ impl Open {
     }
 }
 
-/// Shard of a block, and its place in the shard.
+/// The shard of a block, and the position in the shard.
 pub(crate) fn split(index: u64) -> (u32, usize) {
     (
         (index / SHARD_BLOCKS as u64) as u32,
@@ -171,34 +173,35 @@ pub(crate) fn split(index: u64) -> (u32, usize) {
 }
 
 struct Slot {
-    /// Of its head.
+    /// The key of its head.
     key: Bytes,
     open: Option<Open>,
     existed: bool,
-    /// Number of the object that was here, if it had an omap.
+    /// The number of the former object, if it had an omap.
     omap: Option<u64>,
     changed: bool,
 }
 
-/// One try at applying one transaction.
+/// One attempt at applying one transaction.
 pub(crate) struct Attempt<'a> {
     world: World<'a>,
     objects: Few<ObjectKey, Slot>,
     references: Few<u64, (References, bool)>,
-    /// Omap records, and everything else at the end.
+    /// Omap records; all other records are added at the end.
     records: Few<Bytes, Option<Value>>,
     deferred: Few<u64, BlockData>,
     /// Blocks for fresh units, with their checksums.
     beside: Few<u64, (BlockData, u32)>,
     collections: Few<CollectionId, bool>,
     direct_now: bool,
-    /// Place of the operation under way.
+    /// The index of the current operation.
     at: usize,
     out: Applied,
 }
 
 impl<'a> Attempt<'a> {
-    /// Applies `transaction`, which changes at most so many bytes of blocks, or says why not yet.
+    /// Applies `transaction`, which changes at most this many bytes of blocks, or returns why not
+    /// yet.
     pub(crate) fn run(
         world: World<'a>,
         transaction: &Transaction,
@@ -224,9 +227,9 @@ impl<'a> Attempt<'a> {
         let mut result = Ok(());
         for (at, op) in transaction.ops.iter().enumerate() {
             attempt.at = at;
-            // What is missing for one operation stops the attempt, but not the search: a
-            // transaction of a thousand small writes to cold blocks would be begun a thousand
-            // times.
+            // A missing record stops the operation, but the search continues with the next ones:
+            // otherwise a transaction of a thousand small writes to cold blocks would be attempted
+            // a thousand times.
             result = match attempt.op(op) {
                 Err(Stop::Keys(more)) => {
                     keys.extend(more);
@@ -243,7 +246,8 @@ impl<'a> Attempt<'a> {
             }
         }
         if !keys.is_empty() || !blocks.is_empty() {
-            // Later operations saw what an earlier one left undone: only what is missing counts.
+            // Later operations ran without the effects of a stopped one: only the missing records
+            // count.
             result = Err(Stop::Missing(keys, blocks));
         }
         let result = result.and_then(|()| attempt.finish());
@@ -351,7 +355,7 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Objects of a collection at this point of the transaction.
+    /// The number of objects of a collection at this point of the transaction.
     fn objects_in(&self, id: CollectionId) -> i64 {
         let before = self
             .world
@@ -372,7 +376,7 @@ impl<'a> Attempt<'a> {
             .ok_or_else(|| Stop::Keys(vec![key]))
     }
 
-    /// Sees to it that the object has a slot.
+    /// Makes sure that the object has a slot.
     fn load(&mut self, object: &ObjectKey) -> Step<()> {
         if self.objects.get(object).is_some() {
             return Ok(());
@@ -410,7 +414,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Works on an object, creating it if `create`, skipping it if absent otherwise.
+    /// Runs `work` on an object, creating it if `create`, otherwise skipping it if absent.
     fn with(
         &mut self,
         object: &ObjectKey,
@@ -430,11 +434,11 @@ impl<'a> Attempt<'a> {
         result
     }
 
-    /// Works on the omap of the object with this number, creating the object if `fills` says
-    /// whether it gets entries, skipping it if it is absent or has no omap otherwise. Its head
-    /// stays as it is unless this gives it its first entry: a group's log grows at every update,
-    /// and rewriting the head of its object each time would be half of the records, looking at it a
-    /// fifth of the work.
+    /// Runs `work` on the omap of the object with this number, creating the object if `fills` is
+    /// given, which states whether the object gets entries; otherwise skipping it if it is absent
+    /// or has no omap. Its head is unchanged unless this adds its first entry: a PG's log grows at
+    /// every update, and rewriting the head of its object each time would be half of the records,
+    /// reading it a fifth of the work.
     fn with_omap(
         &mut self,
         object: &ObjectKey,
@@ -471,7 +475,7 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Makes the object absent and gives back all it has.
+    /// Makes the object absent and frees all its space.
     fn remove(&mut self, object: &ObjectKey) -> Step<()> {
         self.with(object, false, |a, o| {
             a.punch(o, 0, u64::MAX)?;
@@ -564,7 +568,7 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// One reference less; the last one frees the unit.
+    /// Removes one reference; the last one frees the unit.
     fn drop_reference(&mut self, block: BlockRef) -> Step<()> {
         if block.is_hole() {
             return Ok(());
@@ -594,7 +598,7 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Takes units near `near`, or for a small object, which is not to move the cursor.
+    /// Takes units near `near`; for a small object, without moving the cursor.
     fn take_units(
         &mut self,
         count: u64,
@@ -684,12 +688,12 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// First block touched by a range and first block after it.
+/// The first block touched by a range and the first block after it.
 fn block_range(offset: u64, end: u64) -> (u64, u64) {
     (offset / BLOCK_U64, end.div_ceil(BLOCK_U64))
 }
 
-/// Whether an object's data may live in its head.
+/// Whether an object's data may be inline in its head.
 fn fits_inline(end: u64) -> bool {
     end <= INLINE_MAX as u64
 }

@@ -1,9 +1,9 @@
-//! How often a store came to each of its limits, so that tests and the simulator can say which of
-//! them they crossed.
+//! How often a store reached each of its limits, so that tests and the simulator can report which
+//! of them they crossed.
 //!
-//! Every limit of [`crate::OpenOptions`] is a border between two ways through the code; a border
-//! that nothing crosses is code that nothing tests. All of these are rare: counting costs nothing
-//! that matters.
+//! Every limit of [`crate::OpenOptions`] separates two paths through the code; a limit that is
+//! never crossed is code that is never tested. All of these events are rare: the cost of counting
+//! is negligible.
 
 nacre_types::borders! {
     /// Transactions with blocks for fresh units.
@@ -12,15 +12,15 @@ nacre_types::borders! {
     beside_runs_cut,
     /// Transactions that may change more than `deferred_transaction_max` bytes of blocks.
     beside_transactions,
-    /// Transactions that the log is too small for.
+    /// Transactions for which the log is too small.
     past_log,
-    /// Groups of the log that go on at the ring's beginning.
+    /// Groups of the log that continue at the ring's beginning.
     log_wraps,
     /// Transactions that waited because the log was full.
     log_full,
     /// Checkpoints begun because half of the log was used.
     half_log,
-    /// Records that `cache_bytes` had no room for.
+    /// Records for which `cache_bytes` had no space.
     cache_evictions,
     /// Checkpoints begun at `memtable_bytes`.
     memtable_bytes,
@@ -30,19 +30,19 @@ nacre_types::borders! {
     stalls,
     /// Write-backs begun at `deferred_bytes`.
     deferred_bytes,
-    /// Runs of blocks on their way to their place that were cut at `write_back_run_blocks`.
+    /// Runs of blocks being written back that were cut at `write_back_run_blocks`.
     write_back_runs_cut,
-    /// Times that a run waited for one of `write_back_depth`.
+    /// Times that a run waited because of `write_back_depth`.
     write_back_waits,
     /// Times that a run waited for a read of the old content.
     write_back_after_read,
-    /// Blocks replaced or freed while a checkpoint waited to write them to their place.
+    /// Blocks replaced or freed while a checkpoint waited to write them back.
     replaced_in_cycle,
     /// Freed units that waited for a read.
     freed_after_read,
     /// Freed units that waited for a write to their old place.
     freed_after_write,
-    /// Transactions of the index that a checkpoint took beyond its first, at `index_batch_max`.
+    /// Transactions of the index that a checkpoint needed beyond its first, at `index_batch_max`.
     index_batches,
     /// Checkpoints that left ranges to be removed, at `removals_max`.
     removals_left,
@@ -52,14 +52,14 @@ nacre_types::borders! {
     clone_slices,
     /// Transactions refused as busy, at `queue_bytes_max`.
     queue_full,
-    /// Transactions refused as larger than `transaction_bytes_max`, or than what the log takes.
+    /// Transactions refused as larger than `transaction_bytes_max`, or than the log accepts.
     too_large,
-    /// Transactions refused because there is no room.
+    /// Transactions refused for lack of space.
     full,
-    /// Pieces of free space that were given back to the host.
+    /// Pieces of free space that were discarded.
     discards,
     /// Pieces cut at `discard_bytes_max`.
     discards_cut,
-    /// Pieces of less than `discard_bytes_min`, which were not given back.
+    /// Pieces of less than `discard_bytes_min`, which were not discarded.
     discards_short,
 }

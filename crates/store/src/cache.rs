@@ -4,11 +4,11 @@
 //!  heads, shards, counts ─▶ by_hash ─┐
 //!  omap entries ──────────▶ by_order ┴▶ slots, with the hand of the clock
 //! ```
-//! Only omap entries are ever removed by ranges, so only they need an order; the others cost one
-//! look into a table.
+//! Only omap entries are removed by ranges, so only they need an order; the others cost one lookup
+//! in a hash table.
 //!
-//! A warm object costs no job: its head and shards are here. Absence is remembered too, so that
-//! creating an object a second time, or probing for it, costs no job either.
+//! A warm object needs no job: its head and shards are here. Absence is cached too, so that
+//! creating an object a second time, or probing for it, needs no job either.
 
 use crate::format::keys;
 use crate::format::value::Value;
@@ -59,7 +59,7 @@ impl Cache {
         }
     }
 
-    /// Records that there was no room for.
+    /// The number of records evicted or not cached for lack of space.
     pub(crate) fn evictions(&self) -> u64 {
         self.evictions
     }
@@ -77,7 +77,7 @@ impl Cache {
         self.bytes
     }
 
-    /// The bound holds, and its bytes are those of what is in it.
+    /// Asserts the limit, and that the counted bytes match the contents.
     pub(crate) fn check(&self) {
         let slots = self.slots.iter().flatten();
         let bytes =
@@ -96,7 +96,7 @@ impl Cache {
         );
     }
 
-    /// The newest value, or that there is none; `None` if the cache does not know.
+    /// The newest value, or its absence; `None` if the cache does not know.
     pub(crate) fn get(&mut self, key: &[u8]) -> Option<Option<Value>> {
         let at = self.slot_of(key)?;
         let slot = self.slots[at]
@@ -143,14 +143,14 @@ impl Cache {
         }
     }
 
-    /// As `set`, but only if the key is here already.
+    /// Like `set`, but only if the key is cached.
     pub(crate) fn update(&mut self, key: &Bytes, value: &Option<Value>) {
         if self.slot_of(key).is_some() {
             self.set(key, value.clone());
         }
     }
 
-    /// Forgets a range of omap entries.
+    /// Drops a range of omap entries.
     pub(crate) fn forget_range(&mut self, from: &Bytes, to: &Bytes) {
         assert!(is_ordered(from), "only omap entries are removed by ranges");
         let range = (Bound::Included(from), Bound::Excluded(to.max(from)));

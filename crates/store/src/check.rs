@@ -1,7 +1,7 @@
 //! The offline check: proves a store's integrity without writing a byte.
 //!
-//! It opens index and log as recovery would, in memory, then walks everything and counts references
-//! itself.
+//! It opens index and log as recovery would, in memory, then walks all records and counts
+//! references itself.
 //!
 //! * [`walk`]: the records; [`units`]: what they use.
 
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use units::Units;
 use walk::{Source, Walk};
 
-/// Something that is not as it must be.
+/// An inconsistency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// The superblock cannot be used; nothing more was checked.
@@ -39,9 +39,9 @@ pub enum Finding {
     Record(Bytes),
     /// A unit is used by objects but not marked as taken: it may be overwritten.
     Unmarked(u64),
-    /// A unit is marked as taken but used by nobody: lost space.
+    /// A unit is marked as taken but unused: lost space.
     Leaked(u64),
-    /// A unit has another number of users than its reference count says.
+    /// A unit has a number of users other than its reference count.
     References {
         /// The unit.
         unit: u64,
@@ -63,10 +63,10 @@ pub enum Finding {
     },
 }
 
-/// What the check saw.
+/// The results of the check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Whose store it is, if that could be read.
+    /// The store's owner, if it could be read.
     pub identity: Option<Identity>,
     /// Objects walked.
     pub objects: u64,
@@ -76,11 +76,11 @@ pub struct Report {
     pub omap_entries: u64,
     /// Transactions found in the log, not yet in the index.
     pub replayed: u64,
-    /// Empty if the store is sound. At most [`FINDINGS_MAX`].
+    /// Empty if the store is consistent. At most [`FINDINGS_MAX`].
     pub findings: Vec<Finding>,
 }
 
-/// After so many findings the rest is not listed.
+/// The maximum number of listed findings.
 pub const FINDINGS_MAX: usize = 1000;
 
 impl Report {
@@ -96,15 +96,16 @@ impl Report {
     }
 }
 
-/// What to check.
+/// Options of the check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckOptions {
     /// Also read all data and verify its checksums.
     pub data: bool,
 }
 
-/// Checks the store on a device that nobody has open. Memory: a byte and a quarter per unit of the
-/// device (320 MiB per TiB), eight bytes per object, and what the log and ranges still to be
+/// Checks the store on a device that is not open. Memory: a byte and a quarter per unit of the
+/// device (320 MiB per TiB), eight bytes per object, and the changes that the log and the ranges
+/// still to be removed make in the index.
 /// removed change in the index.
 ///
 /// # Errors
@@ -126,7 +127,7 @@ pub fn check(
     if !root.copies_agree(&**device)? {
         report.add(Finding::RootCopy);
     }
-    // Opening writes a little, in memory only; chunks for it lie past the device's end.
+    // Opening writes a little, in memory only; chunks for it are past the device's end.
     let units = root.layout.units();
     let beyond = Space::new(Allocator::new(
         units + 4096 * root.layout.chunk_units(),
@@ -237,7 +238,7 @@ mod tests {
         device
     }
 
-    /// What the check finds once `change` was made to the records of the index.
+    /// The findings after `change` was applied to the records of the index.
     fn after(
         change: impl FnOnce(&BTreeMap<Bytes, Bytes>) -> Vec<(Bytes, Option<Bytes>)>,
     ) -> Vec<Finding> {
@@ -351,7 +352,7 @@ mod tests {
                 "tag {tag}: {found:?}"
             );
         }
-        // An object that vanished leaves its units, shards, omap and count behind.
+        // A missing object leaves its units, shards, omap and count behind.
         let found = after(|records| vec![(first(records, keys::TAG_HEAD).0, None)]);
         assert!(
             found.iter().any(|f| matches!(f, Finding::Count(_))),
@@ -372,8 +373,8 @@ mod tests {
         let found = after(|_| vec![(orphan, Some("v".into()))]);
         assert!(matches!(found[..], [Finding::Record(_), ..]), "{found:?}");
 
-        // A shard that no head names, under the number of an object that has others and under one
-        // that nobody has.
+        // A shard that no head names, under the number of an object that has others and under an
+        // unused number.
         for number in [None, Some(7)] {
             let mut added = Bytes::new();
             let found = after(|records| {

@@ -1,25 +1,25 @@
-//! What a host supplies: one file or block device, reached in two ways.
+//! The host's part: one file or block device, with two interfaces.
 //!
 //! [`Device`] is asynchronous (submit, then poll for completions) and carries the write-ahead log
-//! and object data. [`BlockingDevice`] is the same bytes for code that runs inside a [`crate::Job`]
-//! or before the store is open.
+//! and object data. [`BlockingDevice`] accesses the same bytes from code that runs inside a
+//! [`crate::Job`] or before the store is open.
 //!
-//! The contract, and the store relies on no more than this:
+//! The contract, which is all that the store relies on:
 //! 1. Operations in flight may complete, and reach the medium, in any order.
 //! 2. A flush that succeeds makes durable exactly the writes that had *completed* before it was
-//!    submitted, through either trait. What was in flight at that moment may or may not be durable.
-//! 3. A write that was not made durable may, after a power cut, be there wholly, partly or not at
-//!    all; its parts are 512-byte sectors, and a sector is never a mixture.
+//!    submitted, through either trait. Writes in flight at that moment may or may not be durable.
+//! 3. After a power cut, a write that was not made durable may be on the medium completely, partly
+//!    or not at all; its parts are 512-byte sectors, and a sector is never a mixture.
 //! 4. A write never changes bytes outside its range.
-//! 5. After a write or flush has failed, nothing is known about the medium: the store stops and
+//! 5. After a write or flush has failed, the state of the medium is unknown: the store stops and
 //!    never retries. The next start calls [`BlockingDevice::forget_cached`] before it reads: a
-//!    system that failed to write a page may go on to show it.
-//! 6. A range that was discarded reads as anything until it is written again. Nothing else changes.
+//!    system that failed to write a page may still return it from its cache.
+//! 6. A discarded range reads as anything until it is written again. Nothing else changes.
 
 use bytes::Bytes;
 use std::fmt;
 
-/// Names one operation in flight; chosen by the store, unique among those in flight.
+/// Identifies one operation in flight; chosen by the store, unique among those in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IoId(pub u64);
 
@@ -42,8 +42,8 @@ pub enum IoKind {
     },
     /// Makes every write completed so far durable.
     Flush,
-    /// Nobody needs these bytes any more: their space may go back to the host. Whether it does is
-    /// the device's business; a failure means that it did not.
+    /// These bytes are no longer needed: the host may reclaim their space. A failure means that it
+    /// did not.
     Discard {
         /// First byte.
         offset: u64,
@@ -52,21 +52,21 @@ pub enum IoKind {
     },
 }
 
-/// An operation and its name.
+/// An operation and its id.
 #[derive(Clone, Debug)]
 pub struct Io {
     /// Returned with the completion.
     pub id: IoId,
-    /// What to do.
+    /// The operation.
     pub kind: IoKind,
 }
 
 /// A completion.
 #[derive(Clone, Debug)]
 pub struct IoDone {
-    /// The operation's name.
+    /// The operation's id.
     pub id: IoId,
-    /// The bytes read (exactly as many as asked for), or nothing for writes and flushes.
+    /// The bytes read (exactly as many as requested), or nothing for writes and flushes.
     pub result: Result<Bytes, DeviceError>,
 }
 
@@ -75,11 +75,11 @@ pub struct IoDone {
 pub enum DeviceError {
     /// The operating system reported this error number (`EIO`, `ENOSPC` …). 0 when it gave none.
     Os(i32),
-    /// The range does not lie within the device: it was shrunk or replaced.
+    /// The range is not within the device: it was shrunk or replaced.
     OutOfRange {
-        /// First byte asked for.
+        /// First byte requested.
         offset: u64,
-        /// Number of bytes asked for.
+        /// Number of bytes requested.
         length: u64,
         /// Size of the device in bytes.
         device: u64,
@@ -109,10 +109,10 @@ impl fmt::Display for DeviceError {
 }
 impl std::error::Error for DeviceError {}
 
-/// The asynchronous face: used from the store's own thread.
+/// The asynchronous interface: used from the store's own thread.
 pub trait Device {
-    /// Starts an operation. It may complete inside this call (a read that the page cache answers);
-    /// the completion is then handed out by the next [`Device::poll`] all the same.
+    /// Starts an operation. It may complete inside this call (a read from the page cache); the
+    /// completion is still returned by the next [`Device::poll`].
     fn submit(&mut self, io: Io);
     /// Appends the completions since the last call. Never blocks.
     fn poll(&mut self, done: &mut Vec<IoDone>);
@@ -120,28 +120,28 @@ pub trait Device {
     fn length(&self) -> u64;
 }
 
-/// The blocking face: used on a worker thread by jobs, and by format, open and check.
+/// The blocking interface: used on a worker thread by jobs, and by format, open and check.
 pub trait BlockingDevice: Send + Sync + fmt::Debug {
     /// Fills `out` from `offset`.
     ///
     /// # Errors
-    /// What the device reported; `out` is then unspecified.
+    /// The device's error; `out` is then unspecified.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError>;
     /// Writes all of `data` at `offset`.
     ///
     /// # Errors
-    /// What the device reported; the range is then unspecified.
+    /// The device's error; the range is then unspecified.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), DeviceError>;
-    /// Makes every write completed so far, through either face, durable.
+    /// Makes every write completed so far, through either interface, durable.
     ///
     /// # Errors
-    /// What the device reported; never to be retried.
+    /// The device's error; never to be retried.
     fn flush(&self) -> Result<(), DeviceError>;
-    /// From now on reads return what the medium holds, not what a cache before it believes. Called
-    /// once, after a flush, before a store is read.
+    /// From now on reads return the contents of the medium, not of a cache. Called once, after a
+    /// flush, before a store is read.
     ///
     /// # Errors
-    /// What the system reported.
+    /// The system's error.
     fn forget_cached(&self) -> Result<(), DeviceError> {
         Ok(())
     }

@@ -1,34 +1,33 @@
-//! How a host feeds its store: submissions in order, also when the store is busy, and one log write
-//! and flush for many.
+//! Feeding the store from a host: submissions in order, also while the store is busy, and one log
+//! write and flush for many.
 //!
 //! ```text
-//!  role ─submit, read─▶ Feed ─offer, read─▶ ObjectStore       busy: it and everything behind it waits here, in order
-//!  host ─kick_at, kick─▶ Feed ─kick───────▶ ObjectStore       one group under way; the next when its company is here, or after a while
-//!  ObjectStore ─events─▶ Feed::took                           commits are counted, what waits is offered again
+//!  role ─submit, read─▶ Feed ─offer, read─▶ ObjectStore       busy: it and all behind it wait here, in order
+//!  host ─kick_at, kick─▶ Feed ─kick───────▶ ObjectStore       one group in flight; the next when enough are here, or after a while
+//!  ObjectStore ─events─▶ Feed::took                           commits are counted, waiting submissions are retried
 //! ```
-//! A group for the log is started when as many transactions are in hand as were there when the last
-//! group ended, written or waiting, or after a few times as long as a group takes. Writers that are
-//! answered together write again together, and a wake-up, a message and a flush for all of them
-//! cost what they do for one. Without the waiting ones, two halves of the writers would take turns
-//! for ever, at twice the cost (`bench/README.md`). A single writer never waits, nor do so few that
-//! a group is over before the next of them comes.
+//! A group for the log is started when as many transactions are pending as were there when the last
+//! group ended, written or waiting, or after a small multiple of a group's duration. Writers that
+//! are answered together write again together, and a wake-up, a message and a flush for all of them
+//! cost the same as for one. Without counting the waiting ones, two halves of the writers would
+//! take turns for ever, at twice the cost (`bench/README.md`). A single writer never waits, nor do
+//! writers so few that a group ends before the next of them arrives.
 //!
-//! Invariants: the store sees submissions and reads in the order in which the role made them; as
-//! long as anything is in hand there is a group under way, or a time ([`Feed::kick_at`]) at which
-//! one is started, or the store is busy with work of its own. Both hosts run this, the simulator
-//! too.
+//! Invariants: the store gets submissions and reads in the order in which the role made them; as
+//! long as any is pending there is a group in flight, or a time ([`Feed::kick_at`]) at which one is
+//! started, or the store is busy with work of its own. Both hosts run this, the simulator too.
 
 use crate::api::{Event, ObjectStore, Op, Read, SubmitError, Token, Transaction, Usage};
 use nacre_types::Time;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Company comes after its last answer has gone to its client, and its next write to the primary
-/// and from there to us: some times what a flush takes.
+/// Other writers' transactions arrive after their last answer has reached the client, and their
+/// next write the primary and then this OSD: a small multiple of a flush's duration.
 const COMPANY_GROUPS: u32 = 3;
-/// A group waits for company at most this long, however long groups take.
+/// A group waits for other transactions at most this long, independent of the duration of groups.
 const COMPANY_MAX: Duration = Duration::from_micros(1200);
-/// A store may rest at the second look after it was last written to.
+/// The store is idle at the second check after its last write.
 const RESTS_AFTER: u32 = 2;
 
 enum Waiting {
@@ -36,23 +35,23 @@ enum Waiting {
     Read(Read, Token),
 }
 
-/// What is known of a store's room without asking it each time: that costs more the larger the
-/// device is.
+/// An estimate of a store's space without asking it each time: the cost of asking grows with the
+/// device.
 #[derive(Clone, Copy, Default)]
 struct Room {
     total: u64,
     used: u64,
-    /// Left for transactions when the store was asked: what it has itself.
+    /// Space for transactions when the store was asked, in the store itself.
     inside: u64,
-    /// The same, as far as the host has it.
+    /// The same, limited by the host's space.
     free: u64,
-    /// Taken since, at most.
+    /// The maximum space taken since.
     taken: u64,
 }
 
 impl Room {
-    /// A transaction of so many bytes was taken: a small write may cost a whole block, and records
-    /// in the index. What a clone costs only the store knows.
+    /// A transaction of this size was accepted: a small write may cost a whole block, and records
+    /// in the index. Only the store knows the cost of a clone.
     fn take(&mut self, size: usize, clones: bool) {
         self.taken += if clones {
             self.free
@@ -60,38 +59,39 @@ impl Room {
             4 * size as u64 + (16 << 10)
         };
     }
-    /// So much was taken that a store that had room may soon have none.
+    /// Whether so much was taken that a store with space may soon have none.
     fn is_stale(&self) -> bool {
         let distance = self.free.saturating_sub(self.total / 20).max(8 << 20);
         self.taken >= distance / 8
     }
 }
 
-/// See the module head.
+/// The host's feed of one store; see the module head.
 #[derive(Default)]
 pub struct Feed {
     waiting: VecDeque<Waiting>,
-    /// Transactions handed over and not committed.
+    /// Transactions accepted by the store and not committed.
     handed: usize,
     room: Room,
-    /// The store said busy since the last kick.
+    /// The store was busy since the last `kick`.
     busy: bool,
-    /// The store was given something, or kicked, and not polled since.
+    /// The store got a submission or a `kick`, and was not polled since.
     touched: bool,
-    /// Handed over and in no group yet.
+    /// Transactions accepted by the store and in no group yet.
     unkicked: usize,
-    /// When the first of them was seen at the end of a wake-up.
+    /// When the first of them was found at the end of a wake-up.
     unkicked_since: Option<Time>,
-    /// Looks at it since it was last written to.
+    /// The number of checks since the last write.
     looks: u32,
-    /// When the group under way was started.
+    /// When the group in flight was started.
     kicked_at: Option<Time>,
-    /// Transactions in the last group, with those that waited when it ended; and how long it took.
+    /// The number of transactions in the last group, with those that waited when it ended; and its
+    /// duration.
     last_group: (usize, Duration),
 }
 
 impl Feed {
-    /// For a store that was just opened, which may have done something worth resting after.
+    /// For a store that was just opened, which may have work to do when idle.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -100,10 +100,10 @@ impl Feed {
         }
     }
 
-    /// Takes a transaction, for the store now or when that is no longer busy.
+    /// Takes a transaction, for the store now or when it is no longer busy.
     ///
     /// # Errors
-    /// Why the daemon must stop: the store refuses what its role must write.
+    /// Why the daemon must stop: the store refuses a transaction that its role must write.
     pub fn submit(
         &mut self,
         store: &mut dyn ObjectStore,
@@ -118,7 +118,7 @@ impl Feed {
         }
     }
 
-    /// Takes a question; it sees every transaction submitted before, and none submitted later.
+    /// Takes a read; it sees every transaction submitted before, and none submitted later.
     pub fn read(&mut self, store: &mut dyn ObjectStore, read: Read, token: Token) {
         if self.waiting.is_empty() {
             store.read(read, token);
@@ -128,7 +128,7 @@ impl Feed {
         }
     }
 
-    /// How much the store takes at once only the store counts: it leaves what it does not take.
+    /// Only the store knows how much it accepts at once: it leaves the rest.
     fn offer(
         &mut self,
         store: &mut dyn ObjectStore,
@@ -160,7 +160,7 @@ impl Feed {
         }
     }
 
-    /// Offers again what waits.
+    /// Submits the waiting transactions again.
     fn offer_waiting(&mut self, store: &mut dyn ObjectStore) -> Result<(), SubmitError> {
         while let Some(first) = self.waiting.pop_front() {
             match first {
@@ -185,8 +185,9 @@ impl Feed {
         self.touched = false;
     }
 
-    /// What the store said when it was polled; the clock is asked if a group has ended. Now there
-    /// may be room for what waits: after commits, and after jobs, for a checkpoint makes room too.
+    /// The events of a poll of the store; the clock is read if a group has ended. Now the store may
+    /// accept waiting transactions: after commits, and after jobs, because a checkpoint frees space
+    /// too.
     ///
     /// # Errors
     /// As for [`Self::submit`].
@@ -203,7 +204,8 @@ impl Feed {
         if committed > 0 {
             // Commits come in order of submission.
             self.handed -= committed;
-            // A group also takes what was applied while it waited for the one before.
+            // A group also contains transactions that were applied while it waited for the previous
+            // one.
             self.unkicked = self.unkicked.min(self.handed);
             if self.unkicked == 0 {
                 self.unkicked_since = None;
@@ -215,13 +217,13 @@ impl Feed {
         self.offer_waiting(store)
     }
 
-    /// One log write and one flush for everything submitted, now or when it has company: see the
-    /// module head. To be called at the end of every wake-up, and at [`Self::kick_at`]. Whether the
-    /// store was kicked: it may have jobs.
+    /// Requests one log write and one flush for everything submitted, now or when enough
+    /// transactions are pending: see the module head. To be called at the end of every wake-up, and
+    /// at [`Self::kick_at`]. Returns whether the store was kicked: it may have jobs.
     pub fn kick(&mut self, store: &mut dyn ObjectStore, now: Time) -> bool {
         if std::mem::take(&mut self.busy) && self.handed == self.unkicked {
-            // Nothing is under way whose end would be noticed: what it is busy with, perhaps a
-            // checkpoint, must be begun now.
+            // Nothing is in flight whose end would be noticed: the work that the store is busy
+            // with, perhaps a checkpoint, must be begun now.
             if self.unkicked > 0 {
                 self.kick_now(store, now);
             } else {
@@ -233,7 +235,7 @@ impl Feed {
             return false;
         }
         if self.handed > self.unkicked {
-            return false; // a group is under way; what arrives meanwhile becomes the next one
+            return false; // a group is in flight; later transactions form the next one
         }
         if self.unkicked_since.is_none() {
             self.unkicked_since = Some(now);
@@ -245,7 +247,7 @@ impl Feed {
         false
     }
 
-    /// The same without waiting for company: for a start, when there is only one who writes.
+    /// The same without waiting for other transactions: for a start, when there is only one writer.
     pub fn kick_at_once(&mut self, store: &mut dyn ObjectStore, now: Time) {
         if self.unkicked > 0 {
             self.kick_now(store, now);
@@ -261,7 +263,7 @@ impl Feed {
         self.touched = true;
     }
 
-    /// When a group is to be started that still waits for company.
+    /// The time at which a group that waits for other transactions must be started.
     #[must_use]
     pub fn kick_at(&self) -> Time {
         match self.unkicked_since {
@@ -272,9 +274,9 @@ impl Feed {
         }
     }
 
-    /// To be called twice a second: a store that nobody has written to since the last time may
-    /// rest. Blocks that wait in the log for their place keep the buffers in memory that they were
-    /// received in, many megabytes. Whether it rests now: it may have jobs.
+    /// To be called twice a second: a store without writes since the last call is idle. Blocks that
+    /// wait in the log keep the buffers in memory that they were received in, many megabytes.
+    /// Returns whether it is idle now: it may have jobs.
     pub fn rest(&mut self, store: &mut dyn ObjectStore) -> bool {
         self.looks = if self.handed == 0 {
             self.looks.saturating_add(1)
@@ -289,8 +291,8 @@ impl Feed {
         rests
     }
 
-    /// What the store said of its room, and of how many bytes in all and still free its own host
-    /// has them, if that has fewer.
+    /// The store's report on its space; and the total and free bytes of its host, if the host has
+    /// fewer.
     pub fn note_room(&mut self, usage: &Usage, limited: Option<(u64, u64)>) {
         let (total, free) = limited.unwrap_or((usage.total, usage.free));
         self.room = Room {
@@ -302,21 +304,21 @@ impl Feed {
         };
     }
 
-    /// Whether so much was taken since [`Self::note_room`] that the store is to be asked again.
+    /// Whether so much was taken since [`Self::note_room`] that the store must be asked again.
     #[must_use]
     pub fn room_is_stale(&self) -> bool {
         self.room.is_stale()
     }
 
-    /// Whether the store's host has less than the store itself.
+    /// Whether the store's host has less space than the store itself.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.room.free < self.room.inside
     }
 
-    /// Total and used bytes, as of [`Self::note_room`]. Near the end it counts what may still be
-    /// asked for: what is kept for deletes, or may be needed by what is under way, is as good as
-    /// used.
+    /// Total and used bytes, as of [`Self::note_room`]. Near the end, only the space for new
+    /// transactions counts as free: the reserve for deletes, and the reservations of transactions
+    /// in progress, count as used.
     #[must_use]
     pub fn fullness(&self) -> (u64, u64) {
         let Room {
@@ -332,17 +334,17 @@ impl Feed {
         )
     }
 
-    /// Whether polling the store may find something that came of what it was given.
+    /// Whether polling the store may return results of its inputs.
     #[must_use]
     pub fn is_touched(&self) -> bool {
         self.touched
     }
-    /// Transactions handed over and not committed.
+    /// Transactions accepted by the store and not committed.
     #[must_use]
     pub fn handed(&self) -> usize {
         self.handed
     }
-    /// Whether nothing waits for the store to take it.
+    /// Whether no transaction waits to be accepted by the store.
     #[must_use]
     pub fn none_wait(&self) -> bool {
         self.waiting.is_empty()
@@ -359,16 +361,16 @@ mod tests {
     use super::*;
     use crate::api::{CollectionId, Job, JobDone, ObjectKey};
 
-    /// A store that commits everything it was given when it is told to, kicked or not.
+    /// A store that commits everything on the test's command, kicked or not.
     #[derive(Default)]
     struct Told {
         submitted: Vec<Token>,
         kicks: usize,
         rests: usize,
         commit: bool,
-        /// Only so many of them.
+        /// Only this many of them.
         commit_first: Option<usize>,
-        /// It takes no more than so many.
+        /// It accepts no more than this many.
         room: Option<usize>,
         /// Submissions and reads, in order.
         seen: Vec<Token>,
@@ -489,8 +491,8 @@ mod tests {
         assert_eq!(bench.kicks(7_000_001), 6, "all are here");
     }
 
-    /// Eight of sixteen writers were in the log, eight waited; then these were in the log and those
-    /// waited, and so on.
+    /// Eight of sixteen writers were in the log, eight waited; then the latter were in the log and
+    /// the former waited, and so on.
     #[test]
     fn halves_of_the_writers_become_one_group() {
         let mut bench = bench();
@@ -498,7 +500,7 @@ mod tests {
         assert_eq!(bench.kicks(1_000_000), 1);
         bench.submit(8);
         assert_eq!(bench.kicks(1_000_000), 1, "a group is under way");
-        // The store commits what it wrote, and keeps what came later.
+        // The store commits what it wrote, and keeps later transactions.
         bench.told.commit_first = Some(8);
         assert_eq!(bench.commit(), 8);
         bench.feed.last_group.1 = Duration::from_micros(100);
@@ -512,9 +514,9 @@ mod tests {
         assert_eq!(bench.commit(), 16);
     }
 
-    /// A store's group takes everything that is applied when it begins, also what was not kicked.
-    /// The host then waited for the commit of a group that had nothing left to commit, and never
-    /// kicked again.
+    /// A store's group contains everything that is applied when it begins, including transactions
+    /// after the last `kick`. The host then waited for the commit of a group that had nothing left
+    /// to commit, and never kicked again.
     #[test]
     fn what_committed_without_a_kick_is_not_waited_for() {
         let mut bench = bench();
@@ -527,8 +529,8 @@ mod tests {
         assert_eq!(bench.kicks(3), 2);
     }
 
-    /// A read of what was just written, behind a store that was busy: it must not overtake the
-    /// write, nor a later write an earlier one.
+    /// A read of data just written, behind a store that was busy: it must not overtake the write,
+    /// nor a later write an earlier one.
     #[test]
     fn what_waits_for_a_busy_store_keeps_its_order() {
         let mut bench = bench();
@@ -551,8 +553,8 @@ mod tests {
         assert!(bench.feed.is_idle());
     }
 
-    /// A kick takes the mark that the store was busy, and what waits goes on waiting.
-    /// A read that came then overtook it: it saw objects as they were before earlier writes.
+    /// A `kick` clears the mark that the store was busy, and waiting transactions continue to wait.
+    /// A read that arrived then overtook them: it saw objects as they were before earlier writes.
     #[test]
     fn a_read_after_a_kick_waits_behind_earlier_writes() {
         let mut bench = bench();
@@ -567,7 +569,7 @@ mod tests {
     }
 
     /// Blocks that wait in the log keep the buffers that they were received in. A store that had
-    /// rested once never rested again.
+    /// been idle once never became idle again.
     #[test]
     fn a_store_rests_after_each_time_it_was_written_to() {
         let mut bench = bench();
@@ -586,8 +588,9 @@ mod tests {
         }
     }
 
-    /// A store that is busy with nothing of ours, a checkpoint that has not been begun: nobody else
-    /// kicks it, and what waits would wait for ever.
+    /// A store is busy although nothing of ours is in flight, because a checkpoint has not been
+    /// begun: it is kicked only from here, and otherwise the waiting transactions would wait for
+    /// ever.
     #[test]
     fn a_busy_store_with_nothing_in_hand_is_kicked() {
         let mut bench = bench();
@@ -600,8 +603,8 @@ mod tests {
         assert_eq!((taken, bench.kicks(2)), (1, 2));
     }
 
-    /// Near its end a store is asked after every few writes, not twice a second: a fast writer
-    /// fills the rest in between.
+    /// A nearly full store is asked after every few writes, not twice a second: a fast writer fills
+    /// the rest in between.
     #[test]
     fn a_store_that_fills_is_asked_how_much_room_it_has() {
         const MIB: u64 = 1 << 20;
@@ -639,8 +642,8 @@ mod tests {
         );
     }
 
-    /// (Planted by a stranger.) What a clone takes is not in what it carries: after one, the
-    /// account of room is old.
+    /// (Planted by a reviewer.) The cost of a clone is not in the transaction's size: after a
+    /// clone, the estimate of the space is stale.
     #[test]
     fn a_clone_makes_the_account_of_room_old() {
         let of = |name: &'static str| ObjectKey::new(CollectionId(1), name);

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// So many entries are kept in a row; more of them in a tree.
+/// This many entries are kept in a sorted array; more of them in a tree.
 const ROW_MAX: usize = 16;
 
-/// A transaction changes two records and one block: to make, walk and drop trees for these costs
-/// several times what a row of them does. Nothing bounds a transaction's records, though, and a
-/// long row would take a time that grows with its square.
+/// A transaction changes two records and one block: creating, walking and dropping trees for these
+/// costs several times as much as an array. The number of a transaction's records is unbounded,
+/// though, and the time for a long array would grow with its square.
 ///
-/// Invariant: one of the two is empty. The tree is made when it is needed: to drop an empty one is
-/// not free either.
+/// Invariant: one of the two is empty. The tree is created on demand: dropping an empty one has a
+/// cost too.
 #[derive(Debug)]
 pub(crate) struct Few<K, V> {
     /// In order of keys.
@@ -47,7 +47,7 @@ impl<K: Ord, V> Few<K, V> {
         }
     }
 
-    /// All of it, in order.
+    /// All entries, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.row
             .iter()
@@ -79,7 +79,7 @@ impl<K: Ord, V> Few<K, V> {
         }
     }
 
-    /// Removes what lies from `from` up to `to`.
+    /// Removes the entries from `from` up to `to`.
     pub(crate) fn remove_range(&mut self, from: &K, to: &K) {
         self.row.retain(|(key, _)| key < from || key >= to);
         if let Some(tree) = &mut self.tree {
@@ -88,7 +88,7 @@ impl<K: Ord, V> Few<K, V> {
         }
     }
 
-    /// What lies from `from` up to `to`, in order.
+    /// The entries from `from` up to `to`, in order.
     pub(crate) fn range(&self, from: &K, to: &K) -> impl Iterator<Item = (&K, &V)> {
         let row = self
             .row
@@ -102,7 +102,7 @@ impl<K: Ord, V> Few<K, V> {
         row.chain(tree)
     }
 
-    /// All of it, in order.
+    /// All entries, in order.
     pub(crate) fn into_row(self) -> Vec<(K, V)> {
         match self.tree {
             None => self.row,

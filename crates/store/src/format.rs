@@ -1,4 +1,4 @@
-//! Bytes on the device: everything that is encoded or decoded is below this module, and drawn to
+//! Bytes on the device: everything that is encoded or decoded is in the modules below, and drawn to
 //! the byte in `docs/formats/store.md`. All numbers are little-endian, except inside index keys,
 //! which sort (big-endian).
 

@@ -1,10 +1,9 @@
-//! The index: where everything about objects lies that is not their data, in redb, behind
-//! [`Index`].
+//! The index: all metadata of objects, in redb, behind [`Index`].
 //!
-//! This module (with [`backend`] below it) is the one place that knows redb, and the one place with
-//! locks, because redb's storage trait demands them; nothing outside depends on which thread runs
-//! what. Memory in front of it is `memtable` and `cache`; it is asked and written only by jobs, and
-//! at open.
+//! This module (with [`backend`] below it) is the only one that uses redb, and the only one with
+//! locks, because redb's storage trait requires them; nothing outside depends on the thread that
+//! runs it. The memory in front of it is `memtable` and `cache`; it is read and written only by
+//! jobs, and at open.
 #![expect(
     clippy::disallowed_types,
     reason = "redb asks for a storage that several threads can share"
@@ -26,17 +25,17 @@ use std::sync::{Arc, Mutex};
 
 const RECORDS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
 
-/// Why the index cannot go on.
+/// Why the index cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IndexError {
     Device(DeviceError),
-    /// A block failed its checksum, or the tree makes no sense.
+    /// A block failed its checksum, or the tree is inconsistent.
     Corrupt,
     /// Its chunks are used up.
     Full,
 }
 
-/// What the backend wants to say through redb's errors, which carry an `io::Error`.
+/// Passes the backend's error through redb's errors, which carry an `io::Error`.
 impl From<IndexError> for io::Error {
     fn from(error: IndexError) -> Self {
         io::Error::other(Carried(error))
@@ -61,7 +60,7 @@ fn from_redb(error: redb::Error) -> IndexError {
     }
 }
 
-/// Sets or removes one record; returns the weight gained and lost.
+/// Sets or removes one record; returns the weight added and removed.
 fn change(
     table: &mut redb::Table<'_, &'static [u8], &'static [u8]>,
     key: &[u8],
@@ -85,24 +84,24 @@ pub(crate) struct Scanned {
     pub(crate) more: bool,
 }
 
-/// What a checkpoint merges: ranges removed by earlier checkpoints' changes, then `changes`, then
+/// The input of a checkpoint's merge: ranges left by earlier checkpoints, then `changes`, then
 /// `extra`. Transactions of redb have at most `batch_max` records, the last of them all of `extra`;
 /// or, if `atomic`, there is one.
 pub(crate) struct Merge<'a> {
     pub(crate) changes: &'a MemTable,
-    /// Ranges that earlier checkpoints did not come to the end of. What the index holds in them
-    /// does not exist any more, and nothing newer is there.
+    /// Ranges whose removal earlier checkpoints did not finish. The index's records in them are
+    /// logically deleted, and nothing newer is there.
     pub(crate) leftovers: &'a [(Bytes, Bytes)],
     pub(crate) extra: &'a [(Bytes, Option<Bytes>)],
     pub(crate) batch_max: usize,
-    /// Records that the removal of ranges may take away now: the rest is left over, so that the
-    /// log is cut meanwhile.
+    /// The maximum number of records that the removal of ranges may delete now: the rest is left
+    /// over, so that the log is truncated meanwhile.
     pub(crate) removals_max: usize,
     pub(crate) atomic: bool,
 }
 
 impl<'a> Merge<'a> {
-    /// All of it, now.
+    /// Everything in one merge.
     pub(crate) fn all(changes: &'a MemTable, extra: &'a [(Bytes, Option<Bytes>)]) -> Self {
         Self {
             changes,
@@ -115,18 +114,18 @@ impl<'a> Merge<'a> {
     }
 }
 
-/// What a checkpoint came to.
+/// The result of a checkpoint's merge.
 #[derive(Debug)]
 pub(crate) struct Merged {
-    /// Of all records: tells how much of the index's space is free inside.
+    /// The bytes of all records: determines how much of the index's space is free inside.
     pub(crate) bytes: u64,
     pub(crate) leftovers: Vec<(Bytes, Bytes)>,
     /// Transactions of redb.
     pub(crate) batches: u64,
 }
 
-/// Ranges still to be removed, those first that must be gone before a newer record can be set in
-/// them.
+/// Ranges still to be removed, beginning with those that must be empty before a newer record can be
+/// set in them.
 struct Ranges {
     must: Vec<(Bytes, Bytes)>,
     may: Vec<(Bytes, Bytes)>,
@@ -135,9 +134,9 @@ struct Ranges {
 
 impl Ranges {
     fn new(merge: &Merge<'_>) -> Self {
-        // Disjoint and not adjacent, as memory will know what is left over: what is written down
-        // must bear the same keys, or a part of it would stay there when its range is done, and
-        // take away what was set since.
+        // Disjoint and not adjacent, like the leftovers in memory: the stored ranges must have the
+        // same keys, or a part of a range would stay there when it is done, and delete records set
+        // since.
         let mut all = MemTable::default();
         for (from, to) in merge.leftovers {
             all.remove_range(from.clone(), to.clone());
@@ -166,7 +165,7 @@ impl Ranges {
             removals_left: merge.removals_max,
         }
     }
-    /// The next range, and how many records of it may go now, at most `left`.
+    /// The next range, and how many of its records may be deleted now, at most `left`.
     fn next(&self, left: usize) -> Option<(Bytes, Bytes, usize)> {
         let (range, most) = match self.must.last() {
             Some(range) => (range, left),
@@ -174,7 +173,7 @@ impl Ranges {
         };
         (most > 0).then(|| (range.0.clone(), range.1.clone(), most))
     }
-    /// So many of at most so many were there.
+    /// `count` records were there, of at most `most`.
     fn removed(&mut self, count: usize, most: usize, last: Option<&Vec<u8>>) {
         let is_must = !self.must.is_empty();
         if !is_must {
@@ -214,7 +213,7 @@ impl Index {
                 .set_cache_size(cache)
                 .create_with_backend(backend.clone())
         };
-        // As in `with`.
+        // Like in `with`.
         let opened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(open));
         let opened = opened.map_err(|_| backend.failure().unwrap_or(IndexError::Corrupt))?;
         let database =
@@ -229,13 +228,13 @@ impl Index {
         &self.backend
     }
 
-    /// Runs `work`. A tree that passes its checksums but makes no sense can make redb panic; that
-    /// is a finding about the device, not a reason to take the process down.
+    /// Runs `work`. A tree that passes its checksums but is inconsistent can make redb panic; that
+    /// indicates damage on the device, not a reason to end the process.
     fn with<T>(
         &self,
         work: impl FnOnce(&Database) -> Result<T, redb::Error>,
     ) -> Result<T, IndexError> {
-        // Cloned out of the lock: a lookup must not wait for a checkpoint that runs beside it.
+        // Cloned out of the lock: a lookup must not wait for a concurrent checkpoint.
         let open = self
             .database
             .lock()
@@ -324,8 +323,8 @@ impl Index {
         })
     }
 
-    /// Bytes of the keys and values between `from` and `to`, up to a little more than `max`. In
-    /// memory: one page at a time.
+    /// Bytes of the keys and values between `from` and `to`, up to a little more than `max`. Uses
+    /// memory for one page at a time.
     pub(crate) fn weigh(&self, from: &[u8], to: &[u8], max: u64) -> Result<u64, IndexError> {
         self.with(|database| {
             let read = database.begin_read()?;
@@ -347,9 +346,10 @@ impl Index {
     }
 
     /// Makes a memtable durable: see [`Merge`]. After a crash between two transactions of redb the
-    /// log is replayed from the position before: its records are results, so applying some of them
-    /// twice changes nothing. Small transactions bound redb's memory, and let a nearly full index
-    /// get by with few free pages, since what one transaction frees the next but one can use.
+    /// log is replayed from the earlier position: its records are results, so applying some of them
+    /// twice changes nothing. Small transactions limit redb's memory, and let a nearly full index
+    /// work with few free pages, since the pages that one transaction frees can be used by the next
+    /// but one.
     pub(crate) fn commit(&self, merge: &Merge<'_>) -> Result<Merged, IndexError> {
         let bytes = self
             .get_many(&[Bytes::from_static(keys::INDEX_BYTES)])?
@@ -365,7 +365,7 @@ impl Index {
         let mut batches = 0;
         loop {
             batches += 1;
-            // A record may cost a few pages of its own, and some on the way to the root.
+            // A record may need a few pages of its own, and some on the path to the root.
             let mut pages = if merge.atomic {
                 u64::MAX
             } else {
@@ -379,7 +379,7 @@ impl Index {
             let mut done = false;
             self.with(|database| {
                 let mut write = database.begin_write()?;
-                // Without it, opening after a crash walks the whole tree.
+                // Without this, opening after a crash walks the whole tree.
                 write.set_quick_repair(true);
                 {
                     let mut table = write.open_table(RECORDS)?;
@@ -443,8 +443,8 @@ impl Index {
         }
     }
 
-    /// Moves pages to the front and lets go of the chunks behind them. Only while nobody else uses
-    /// the index.
+    /// Moves pages to the front and returns the chunks behind them. Only while the index has no
+    /// other user.
     pub(crate) fn compact(&self) -> Result<(), IndexError> {
         let mut database = self
             .database

@@ -1,15 +1,15 @@
 //! Work that needs blocking I/O and therefore leaves the store's thread: index lookups and
 //! checkpoints.
 //!
-//! A host runs jobs on worker threads; the simulator runs them when it likes, reorders them, and
-//! crashes inside them. The store reads nothing from a job but its [`JobDone`].
+//! A host runs jobs on worker threads; the simulator runs them at any time, reorders them, and
+//! crashes inside them. The only output of a job for the store is its [`JobDone`].
 
 use crate::index::{IndexError, Merged, Scanned};
 use crate::store::ScanFor;
 use bytes::Bytes;
 use std::fmt;
 
-/// What a job does; private to the store that made it.
+/// The work of a job; private to the store that created it.
 pub(crate) trait Work: Send {
     /// Does the work, blocking.
     fn run(self: Box<Self>) -> Outcome;
@@ -17,10 +17,10 @@ pub(crate) trait Work: Send {
     fn name(&self) -> &'static str;
 }
 
-/// What came out; private to the store that made the job.
+/// The result of a job; private to the store that created it.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// Records by key. `generation` tells results from before a checkpoint apart.
+    /// Records by key. `generation` identifies results from before a checkpoint.
     Found {
         generation: u64,
         keys: Vec<Bytes>,
@@ -35,7 +35,7 @@ pub(crate) enum Outcome {
     },
     /// The checkpoint is durable, or failed.
     Checkpointed(Result<Merged, IndexError>),
-    /// Bytes below an object's number.
+    /// Bytes of the records under an object's number.
     Weighed {
         number: u64,
         weight: Result<u64, IndexError>,
@@ -57,7 +57,7 @@ impl Job {
             outcome: self.work.run(),
         }
     }
-    /// Its number: jobs of one store are numbered in the order they were made.
+    /// Its number: jobs of one store are numbered in the order of their creation.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
@@ -75,7 +75,7 @@ impl fmt::Debug for Job {
     }
 }
 
-/// A finished job, to be handed to [`crate::ObjectStore::on_job`] of the store it came from.
+/// A finished job, to be passed to [`crate::ObjectStore::on_job`] of the store that it came from.
 #[derive(Debug)]
 pub struct JobDone {
     pub(crate) id: u64,

@@ -1,5 +1,5 @@
-//! The local object store of one OSD: what EBOFS was for Ceph (Weil et al., OSDI 2006, §5.6 "Object
-//! Storage with EBOFS"; CEPH-46, CEPH-55, CEPH-56, CEPH-57).
+//! The local object store of one OSD, with the role of EBOFS in Ceph (Weil et al., OSDI 2006, §5.6
+//! "Object Storage with EBOFS"; CEPH-46, CEPH-55, CEPH-56, CEPH-57).
 //!
 //! Objects have byte data, small attributes and an ordered key-value map (*omap*), and live in
 //! collections. A [`Transaction`] changes any number of objects atomically. *Applied* (visible to
@@ -14,9 +14,9 @@
 //!                                            ▼  Device: submit, poll
 //! ```
 //!
-//! Where to start reading: [`api`] (what a caller sees), [`device`] (what a host supplies), [`ram`]
+//! Where to start reading: [`api`] (the caller's interface), [`device`] (the host's part), [`ram`]
 //! (the same interface over memory, for tests and the simulator), then [`store`] (the machine),
-//! `apply` (what an operation does), `format` (bytes), [`open`] and [`check`].
+//! `apply` (the effects of operations), `format` (bytes), [`open`] and [`check`].
 #![forbid(unsafe_code)]
 
 mod alloc;

@@ -4,13 +4,12 @@
 //! ```text
 //!  lookup:  cache ──▶ active memtable ──▶ frozen memtable (being checkpointed) ──▶ index (a job)
 //! ```
-//! A record set and removed again between two checkpoints by a range removal (as a PG log is
-//! trimmed) leaves nothing but one merged range here, and never reaches the index.
+//! A record that is set and removed again between two checkpoints by a range removal (as a PG log
+//! is trimmed) leaves only one merged range here, and never reaches the index.
 //!
-//! A log that an omap holds grows at its end and is trimmed at its beginning. Entries of an omap
-//! that come in the order of their keys are kept in that order, apart from the tree ([`Appended`]),
-//! until the table is frozen: an insertion into the tree costs five times as much, and a removal
-//! again.
+//! A log in an omap grows at its end and is trimmed at its beginning. Entries of an omap that
+//! arrive in key order are kept in that order, separate from the tree ([`Appended`]), until the
+//! table is frozen: an insertion into the tree costs five times as much, and so does a removal.
 //!
 //! Invariants: `ranges` are disjoint and not adjacent; a record in `records` or `appended` is newer
 //! than every range; of a key that is in both, the one in `appended` is newer; `appended` is empty
@@ -25,21 +24,21 @@ use indexmap::map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
-/// What a memtable knows about a key.
+/// A memtable's knowledge of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// Its value, or that it has none.
+    /// Its value, or its absence.
     Value(Option<Value>),
-    /// Nothing: ask the layer below.
+    /// None: ask the layer below.
     Unknown,
 }
 
 /// Memory charged per entry besides key and value.
 const OVERHEAD: usize = 128;
 
-/// A key with its beginning in place: nearly every comparison on the way down the tree ends there,
-/// without a visit to memory elsewhere. That beginning is the key's first bytes as two big numbers,
-/// followed by zeros, so it orders as the bytes do; where it is equal the bytes decide.
+/// A key with an inline prefix: nearly every comparison on the way down the tree ends there,
+/// without access to other memory. The prefix is the key's first bytes as two big-endian numbers,
+/// padded with zeros, so it has the order of the bytes; if it is equal the bytes decide.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     beginning: (u128, u128),
@@ -65,10 +64,10 @@ impl Key {
     }
 }
 
-/// So many omaps may have entries apart; of more than these the tree has all.
+/// The maximum number of omaps with separate entries; further omaps are in the tree.
 const APPENDED_MAX: usize = 1024;
 
-/// Entries of one omap that came in the order of their keys.
+/// Entries of one omap that arrived in key order.
 type Appended = VecDeque<(Bytes, Option<Value>)>;
 
 #[derive(Debug, Default)]
@@ -76,7 +75,7 @@ pub(crate) struct MemTable {
     records: BTreeMap<Key, Option<Value>>,
     /// By number of the omap.
     appended: IndexMap<u64, Appended, FixedState>,
-    /// How many there are in all.
+    /// The total number of such entries.
     appended_count: usize,
     ranges: BTreeMap<Bytes, Bytes>,
     bytes: usize,
@@ -94,7 +93,7 @@ impl MemTable {
         self.records.len() + self.appended_count + self.ranges.len()
     }
 
-    /// Its bytes are those of what is in it.
+    /// Asserts that the counted bytes match the contents.
     pub(crate) fn check(&self) {
         let records: usize = self
             .records
@@ -140,8 +139,8 @@ impl MemTable {
         }
     }
 
-    /// Puts an entry of an omap behind those that are apart, or in the place of one of them;
-    /// returns what belongs into the tree.
+    /// Appends an entry of an omap to the separate ones, or replaces one of them; returns an entry
+    /// that belongs in the tree.
     fn set_apart(&mut self, key: Bytes, value: Option<Value>) -> Option<(Bytes, Option<Value>)> {
         let Some(number) = keys::omap_number(&key) else {
             return Some((key, value));
@@ -166,7 +165,7 @@ impl MemTable {
         None
     }
 
-    /// All goes into the tree: the table is to be merged in the order of its keys.
+    /// Moves all entries into the tree: the table will be merged in key order.
     pub(crate) fn settle(&mut self) {
         for (key, value) in std::mem::take(&mut self.appended).into_values().flatten() {
             let length = key.len();
@@ -200,13 +199,15 @@ impl MemTable {
             .map(|(key, value)| charge(&key.bytes, &value))
             .sum::<usize>();
         let (from, mut to) = (from.bytes, to.bytes);
-        // Swallow every range that touches: the last that starts at or before `to`, backwards.
+        // Absorb every range that touches this one: the last that starts at or before `to`,
+        // backwards.
         while let Some((start, end)) = self.ranges.range_mut::<Bytes, _>(..=&to).next_back() {
             if *end < from {
                 break;
             }
             if *start <= from {
-                // No other can touch. It grows where it is, as it does whenever a log is trimmed.
+                // No other can touch. The range grows in place, as it does whenever a log is
+                // trimmed.
                 if *end < to {
                     self.bytes = self.bytes + to.len() - end.len();
                     *end = to;
@@ -250,7 +251,7 @@ impl MemTable {
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
         self.ranges.iter()
     }
-    /// In the order of keys.
+    /// All records, in key order.
     pub(crate) fn records(&self) -> impl Iterator<Item = (&Bytes, &Option<Value>)> {
         assert!(
             self.appended.is_empty(),
@@ -258,7 +259,7 @@ impl MemTable {
         );
         self.records.iter().map(|(key, value)| (&key.bytes, value))
     }
-    /// Of a key that comes twice the later one counts.
+    /// Of a key that occurs twice, the later record counts.
     pub(crate) fn records_in(
         &self,
         from: &Bytes,
@@ -301,8 +302,8 @@ mod tests {
         }
     }
 
-    /// Entries that come in the order of their keys are kept apart: also with others in between,
-    /// the table says of each key what a plain map would.
+    /// Entries that arrive in key order are kept separately: even with others in between, the table
+    /// gives the same result for each key as a plain map.
     #[test]
     fn entries_kept_apart_are_entries_like_others() {
         let mut rng = ChaCha8Rng::seed_from_u64(7);

@@ -2,67 +2,68 @@
 //! (`./x mutants`; `tests/mutants.rs`).
 
 nacre_types::planted_bugs! {
-    /// The objects whose blocks stay unreadable because a part of them was overwritten are not told.
+    /// The loss of an object's data, because a part of an unreadable block was overwritten, is not
+    /// reported.
     LossUntold,
     /// A transaction is reported as committed once its group is written, before the flush.
     CommitBeforeFlush,
-    /// A group is flushed while its blocks beside the log are still on their way.
+    /// A group is flushed while its blocks beside the log are still being written.
     BesideNotAwaited,
-    /// The last group of the log is replayed whether its blocks beside the log are there or not.
+    /// The last group of the log is replayed even if its blocks beside the log are missing.
     BesideUnverified,
-    /// Blocks that the last group itself gave back or wrote again must be there as well.
+    /// Blocks that the last group itself freed or rewrote are verified as well.
     GivenBackVerified,
-    /// At rest the end of the log is not marked.
+    /// The end of the log is not marked when the store is idle.
     EndUnmarked,
-    /// A checkpoint does not wait for what replaced its blocks.
+    /// A checkpoint does not wait for the transaction that replaced its blocks.
     NeedsIgnored,
-    /// A block is written to its place while a read expects the old content there.
+    /// A block is written back while a read expects the old content there.
     WriteBackUnderReader,
-    /// Only the first run of blocks of a read under way is kept from being overwritten.
+    /// Only the first run of blocks of a read in flight is protected from being overwritten.
     LooksAtFirstPart,
-    /// Units that are being discarded are taken in a checkpoint: they leak at a crash.
+    /// Units that are being discarded are recorded as taken in a checkpoint: they leak at a crash.
     DiscardTakenInCheckpoint,
-    /// Units that wait to be freed are taken in a checkpoint: they leak at a crash.
+    /// Units that wait to be freed are recorded as taken in a checkpoint: they leak at a crash.
     WaitingTakenInCheckpoint,
-    /// Of the runs near a group the one that reaches into it from the group before is forgotten.
+    /// Of the runs near a group, the one that reaches into it from the previous group is omitted.
     NearForgetsFirst,
-    /// Weights of omaps are believed across checkpoints.
+    /// Weights of omaps are kept across checkpoints.
     WeightsKept,
-    /// Memory does not bound what is applied ahead of checkpoints.
+    /// Memory does not limit the transactions applied ahead of checkpoints.
     StallIgnored,
     /// A write-back settles the newer content of the block, too.
     SettledNewer,
-    /// A freed unit is used again while a read looks at it.
+    /// A freed unit is reused while a read uses it.
     FreedUnderReader,
-    /// Only the newest read under way keeps freed units from being used again.
+    /// Only the newest read in flight prevents the reuse of freed units.
     NewestReaderCounts,
-    /// The read that began last before a unit was freed does not keep it.
+    /// The last read that began before a unit was freed does not protect it.
     LastReaderUncounted,
     /// Of a run of units only the first one's group is written in the next checkpoint.
     DirtyGroupsOfFirst,
-    /// A block that was freed before it was written back is written back all the same.
+    /// A block that was freed before it was written back is still written back.
     CancelForgotten,
-    /// Transactions are taken without a bound.
+    /// Transactions are accepted without a limit.
     QueueUnbounded,
-    /// A list that was cut at its limit says that it is the end.
+    /// A list that was cut at its limit reports that it is complete.
     ListNeverMore,
-    /// The entry at which a slice is full is left out.
+    /// The entry at which a slice is full is omitted.
     SliceSkipsOne,
-    /// What a transaction did to an omap before it cloned it is not done to the copy.
+    /// A transaction's changes of an omap before it cloned the omap are not applied to the copy.
     CopyNotOverlaid,
-    /// What a clone costs the index is not counted.
+    /// The cost of a clone in the index is not counted.
     CloneWeighsNothing,
-    /// A group of the log is replayed whatever its checksum says.
+    /// A group of the log is replayed regardless of its checksum.
     TornGroupTrusted,
-    /// Damage is not looked for behind the place where the ring wraps.
+    /// The search for damage ends where the ring wraps.
     LookBeyondEndsAtWrap,
-    /// Damage is looked for in the next piece of the log only.
+    /// The search for damage covers only the next piece of the log.
     LookBeyondShort,
     /// Of a run of units only the first one's group is written after replay.
     ReplayGroupsOfFirst,
     /// Opening does not advance the epoch.
     EpochStays,
-    /// A block that had two users is freed with the first.
+    /// A block with two users is freed with the first.
     ReferencedFreed,
     /// A block that a clone shares is written in place.
     SharedWrittenInPlace,

@@ -1,10 +1,10 @@
-//! Making a store on a device, and opening it again after anything.
+//! Creating a store on a device, and opening it after a clean stop or a crash.
 //!
 //! ```text
 //!  superblock ──▶ flush ──▶ index (last checkpoint) ──▶ replay log ──▶ blocks to their place ──▶ checkpoint, epoch + 1
 //! ```
-//! Opening is one blocking function. It ends with an empty log and a new epoch, so that nothing an
-//! earlier life left in the ring can ever be taken for the new one's.
+//! Opening is one blocking function. It ends with an empty log and a new epoch, so that groups of
+//! an earlier instance in the ring can never be taken for the new one's.
 
 use crate::CollectionId;
 use crate::alloc::Allocator;
@@ -25,17 +25,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// Smallest device a store can be made on, in bytes.
+/// Minimum size of a store's device, in bytes.
 pub const DEVICE_LENGTH_MIN: u64 = 8 << 20;
 
-/// Largest index, in bytes of its records, that is moved together when a store is opened: some
-/// seconds. (In this crate's own tests, so that they need not write as much.)
+/// Maximum size of an index, in bytes of its records, that is compacted when a store is opened:
+/// some seconds. (Smaller in this crate's own tests, so that they need not write as much.)
 const COMPACT_BYTES_MAX: u64 = if cfg!(test) { 128 << 10 } else { 128 << 20 };
 
-/// How to make a store.
+/// Options of a new store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FormatOptions {
-    /// Whose it will be.
+    /// The owner.
     pub identity: Identity,
     /// Bytes of the write-ahead log; by default a sixteenth of the device, from 1 to 128 MiB.
     pub wal_bytes: Option<u64>,
@@ -44,19 +44,20 @@ pub struct FormatOptions {
     pub chunk_bytes: Option<u64>,
 }
 
-/// How to run a store. The defaults suit a daemon that should stay below 100 MiB.
+/// Options of a running store. The defaults suit a daemon that should stay below 100 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Whose it must be.
+    /// The required owner.
     pub identity: Identity,
-    /// Writes up to this many bytes may go through the log and stay in place; larger ones go to
-    /// fresh units beside it.
+    /// Writes up to this size may go through the log and stay in place; larger ones go to fresh
+    /// units beside it.
     pub deferred_write_max: usize,
-    /// Whole blocks of objects up to so many bytes go to fresh units beside the log, too. Those of
-    /// larger objects stay in place, so that the objects stay in one piece.
+    /// Whole blocks of objects up to this size go to fresh units beside the log, too. Those of
+    /// larger objects stay in place, so that the objects stay contiguous.
     pub small_object_max: u64,
-    /// Unless the group of the log before this one had so many transactions: a lone writer waits
-    /// for one write to one place less if its block goes through the log.
+    /// The rule of [`Self::small_object_max`] applies only if the previous group of the log had at
+    /// least this many transactions: a lone writer waits for one write fewer if its block goes
+    /// through the log.
     pub beside_group_min: usize,
     /// Bytes of memory for index records of warm objects (an object takes some 350).
     pub cache_bytes: usize,
@@ -70,10 +71,10 @@ pub struct OpenOptions {
     /// Records merged into the index in one of its transactions: bounds its memory beyond
     /// `index_cache_bytes`.
     pub index_batch_max: usize,
-    /// Bytes of transactions taken but not in the log after which `submit` says busy.
+    /// Bytes of transactions accepted but not in the log after which `submit` reports busy.
     pub queue_bytes_max: usize,
-    /// 64 random bits, drawn anew for every opening: what clients write cannot be a group of a log
-    /// that bears them. See `format::log`.
+    /// 64 random bits, chosen anew for every opening: client data cannot be a valid group of a log
+    /// with this salt. See `format::log`.
     pub salt: u64,
     /// Largest transaction in bytes.
     pub transaction_bytes_max: usize,
@@ -83,20 +84,21 @@ pub struct OpenOptions {
     /// Entries of a memtable after which a checkpoint starts; by default a 64th of the device's
     /// units, from 256 to 32,768.
     pub memtable_records: Option<usize>,
-    /// Records that a checkpoint takes away for removed ranges: the rest is left to later ones.
+    /// The maximum number of records that a checkpoint removes for removed ranges: the rest is left
+    /// to later ones.
     pub removals_max: usize,
-    /// An omap of more bytes is cloned in slices of so many.
+    /// A larger omap is cloned in slices of this many bytes.
     pub clone_slice_bytes: usize,
-    /// Blocks in one write of those that go to their place, and such writes in flight.
+    /// The number of blocks in one write of a write-back, and the number of such writes in flight.
     pub write_back_run_blocks: u64,
     /// See [`Self::write_back_run_blocks`].
     pub write_back_depth: usize,
-    /// Blocks in one write of those beside the log.
+    /// The number of blocks in one write beside the log.
     pub beside_run_blocks: u64,
-    /// Fewest bytes of free space that are given back to the host in one piece; at most
-    /// [`Self::discard_bytes_max`] counts.
+    /// Minimum bytes of free space that are discarded in one piece; limited by
+    /// [`Self::discard_bytes_max`].
     pub discard_bytes_min: u64,
-    /// Most bytes in one piece. 0: nothing is given back.
+    /// Maximum bytes in one piece. 0: nothing is discarded.
     pub discard_bytes_max: u64,
 }
 
@@ -128,7 +130,7 @@ impl Default for OpenOptions {
     }
 }
 
-/// [`OpenOptions`], completed for one device.
+/// [`OpenOptions`], with the defaults for one device filled in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) deferred_write_max: usize,
@@ -162,7 +164,7 @@ impl Limits {
         let records = options.memtable_records.unwrap_or(most).clamp(1, most);
         let wal = usize::try_from(layout.wal_length).unwrap_or(usize::MAX);
         let in_log = (layout.wal_length / 8).min(1 << 20);
-        // A checkpoint may begin with as much in each memtable, and a slice must fit beside it.
+        // A checkpoint may begin with this size in each memtable, and a slice must fit in addition.
         let memtable_bytes = options.memtable_bytes.min(wal / 2);
         Self {
             deferred_write_max: options.deferred_write_max.min(wal / 8),
@@ -201,30 +203,30 @@ pub enum FormatError {
     TooSmall {
         /// Its length.
         length: u64,
-        /// The least that would do.
+        /// The minimum.
         min: u64,
     },
 }
 
-/// Why a store does not open. Nothing has been changed unless it says so.
+/// Why a store does not open. Nothing has been changed unless stated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenError {
     /// No usable superblock.
     Root(RootError),
     /// The store belongs to another cluster or daemon: a wrong disk or directory.
     WrongOwner {
-        /// Whose it is.
+        /// The owner found.
         found: Identity,
-        /// Whose it should be.
+        /// The required owner.
         wanted: Identity,
     },
-    /// It uses formats that this version may only read.
+    /// It uses formats that this version can only read.
     ReadOnly(Features),
     /// The device failed.
     Device(DeviceError),
     /// The index is damaged: run the offline check; recover the objects from their replicas.
     IndexCorrupt,
-    /// The index has no room left for recovery.
+    /// The index has no space left for recovery.
     IndexFull,
     /// An acknowledged part of the write-ahead log is damaged: recover the objects from their
     /// replicas.
@@ -336,7 +338,7 @@ fn layout(length: u64, options: &FormatOptions) -> Layout {
     }
 }
 
-/// Makes an empty store, destroying whatever is on the device.
+/// Creates an empty store, destroying the contents of the device.
 ///
 /// # Errors
 /// The device failed or is too small.
@@ -350,8 +352,8 @@ pub fn format(
         return Err(FormatError::TooSmall { length, min });
     }
     let layout = layout(length, options);
-    // The whole log is overwritten: so that its space exists, and so that no group of an earlier
-    // store is left.
+    // The whole log is overwritten: so that its space is allocated, and so that no group of an
+    // earlier store is left.
     let zeros = vec![0; 1 << 20];
     let end = layout.wal_offset + layout.wal_length;
     let mut at = 0;
@@ -392,7 +394,7 @@ pub fn format(
     })
 }
 
-/// What the index says before replay.
+/// The state of the index before replay.
 pub(crate) struct Loaded {
     pub(crate) state: StateRecord,
     pub(crate) allocator: Allocator,
@@ -425,7 +427,8 @@ pub(crate) fn load(index: &Index, layout: &Layout) -> Result<Loaded, OpenError> 
     }
 }
 
-/// Marks the index's own chunks as taken: not in its bitmaps, since it grows while it writes them.
+/// Marks the index's own chunks as taken: they are not in its bitmaps, since it grows while it
+/// writes them.
 pub(crate) fn take_chunks(allocator: &mut Allocator, index: &Index) -> Result<(), OpenError> {
     for (unit, count) in index.backend().units() {
         if !allocator.take_range(unit, count.into()) {
@@ -436,7 +439,7 @@ pub(crate) fn take_chunks(allocator: &mut Allocator, index: &Index) -> Result<()
 }
 
 /// Ranges that are still to be removed. Copies of omaps that were never finished are removed from
-/// what replay found, too.
+/// the result of replay, too.
 pub(crate) fn leftovers(
     index: &Index,
     changes: &mut MemTable,
@@ -485,8 +488,8 @@ fn bitmaps(replay: &Replay, allocator: &Allocator, layout: &Layout) -> Vec<(Byte
 }
 
 impl<D: Device> Store<D> {
-    /// Opens the store on a device, after a clean stop or any crash. Blocks until everything that
-    /// was committed is in its place. `device` and `blocking` are the same bytes.
+    /// Opens the store on a device, after a clean stop or any crash. Blocks until everything
+    /// committed is at its place. `device` and `blocking` access the same bytes.
     ///
     /// # Errors
     /// See [`OpenError`]; except for device failures, nothing that was committed has been harmed.
@@ -509,17 +512,17 @@ impl<D: Device> Store<D> {
         if read_only.ro_compat != 0 {
             return Err(OpenError::ReadOnly(read_only));
         }
-        // What a killed process wrote may still be in the page cache: make it durable before anyone
-        // acts on it. What a failed flush left there is not on the medium, and no flush will write
-        // it any more, but reads would still show it: forget what is cached, always, since a mark
-        // that a flush has failed might not have become durable either. It costs the first reads of
-        // a warm start.
+        // Data written by a killed process may still be in the page cache: make it durable before
+        // it is relied on. Data left there by a failed flush is not on the medium and no flush will
+        // write it any more, but reads would still return it: drop the cache, always, since a mark
+        // that a flush has failed might not have become durable either. This costs the first reads
+        // of a warm start.
         blocking.flush().map_err(OpenError::Device)?;
         blocking.forget_cached().map_err(OpenError::Device)?;
         let root = Root::read(&*blocking).map_err(OpenError::Root)?;
         let layout = root.layout;
         let limits = Limits::new(options, &layout);
-        // Until it is known what is free, there is no room.
+        // Until it is known what is free, there is no space.
         let space = Space::new(Allocator::new(0, 0));
         let index = Index::open(
             Backend::new(blocking.clone(), root, space.clone(), false)?,
@@ -564,9 +567,9 @@ impl<D: Device> Store<D> {
             && space.free() * BLOCK_U64 > reserve / 4
             && merged.bytes <= COMPACT_BYTES_MAX
         {
-            // Most of it is holes: give chunks back to data. It writes a little first, so with no
-            // room at all it must wait. Nobody is served meanwhile: a large index keeps its holes,
-            // and fills them.
+            // Most of it is holes: return chunks to data. This writes a little first, so without
+            // any space it must wait. The store does not serve meanwhile: a large index keeps its
+            // holes, and fills them.
             index.compact()?;
         }
 
@@ -607,8 +610,8 @@ mod tests {
     use crate::alloc::GROUP_UNITS;
     use crate::testing::TestDevice;
 
-    /// A device of more than 16 GiB has more allocation groups than are read at once. Those behind
-    /// were taken for free, and what lay there was written over.
+    /// A device of more than 16 GiB has more allocation groups than are read at once. The later
+    /// ones were considered free, and their contents were overwritten.
     #[test]
     fn all_allocation_groups_of_a_large_device_are_loaded() {
         let device = TestDevice::new(64 << 30);
@@ -653,8 +656,8 @@ mod tests {
         );
     }
 
-    /// Chunks of an index that was large and has so many records of 3 KB left, in bytes, before and
-    /// after its store is opened.
+    /// The chunks of a formerly large index with this many records of 3 KB left, in bytes, before
+    /// and after its store is opened.
     fn opened_with(left: u32) -> (u64, u64) {
         let device = TestDevice::new(32 << 20);
         format(&device.blocking(), &FormatOptions::default()).expect("healthy");
@@ -671,7 +674,7 @@ mod tests {
         index
             .commit(&Merge::all(&MemTable::default(), &all))
             .expect("there is room");
-        // Those that are left lie at the end: what is free behind all records goes by itself.
+        // The remaining ones are at the end: free space behind all records is returned anyway.
         let gone: Vec<_> = (0..2000 - left).map(|n| (key(n), None)).collect();
         index
             .commit(&Merge::all(&MemTable::default(), &gone))
@@ -692,9 +695,9 @@ mod tests {
         (before, backend.bytes_placed())
     }
 
-    /// F53: nobody is served while an index is moved together, and a large one takes minutes: it
-    /// keeps its holes. Nobody noticed when every index was moved again, since what is stored is
-    /// the same either way.
+    /// F53: the store does not serve while an index is compacted, and a large one takes minutes: it
+    /// keeps its holes. No test noticed that every index was compacted again, since the stored data
+    /// is the same either way.
     #[test]
     fn a_large_index_keeps_its_holes_when_its_store_is_opened() {
         let (before, after) = opened_with(10);

@@ -1,6 +1,6 @@
 //! [`RamStore`]: the store's interface over memory, for tests and the simulator.
 //!
-//! It keeps two images, as a device has live and durable bytes:
+//! It keeps two images, like the live and durable bytes of a device:
 //!
 //! ```text
 //!  submit ──▶ applied image (what reads see)
@@ -8,9 +8,9 @@
 //!     └─▶ waiting, in order ──commit──▶ durable image (what survives `crash`)
 //! ```
 //!
-//! Commits happen at `kick`, or, with [`Commits::Manual`], when the test says so. Reads answer at
-//! once. The images apply every transaction separately, so that a difference between what was seen
-//! and what was kept would show.
+//! Commits happen at `kick`, or, with [`Commits::Manual`], on the test's command. Reads are
+//! answered at once. Each image applies every transaction separately, so that a difference between
+//! the visible and the durable state would be detected.
 
 mod object;
 
@@ -37,9 +37,9 @@ pub enum Commits {
 #[derive(Clone, Debug, Default)]
 struct Image {
     collections: BTreeMap<CollectionId, BTreeMap<Bytes, Object>>,
-    /// What `usage` calls used: whole blocks, plus attributes and omap.
+    /// The used bytes for `usage`: whole blocks, plus attributes and omap.
     used: u64,
-    /// Objects of which a part of a rotten block was overwritten, since somebody looked.
+    /// Objects of which a part of a corrupt block was overwritten, since the last check.
     lost: BTreeSet<ObjectKey>,
 }
 
@@ -229,7 +229,7 @@ pub struct RamStore {
     waiting: VecDeque<(Token, Transaction)>,
     events: Vec<Event>,
     commits: Commits,
-    /// Uncommitted at the last kick.
+    /// Uncommitted transactions at the last `kick`.
     kicked: usize,
     capacity: u64,
     logged_max: u64,
@@ -267,19 +267,19 @@ impl RamStore {
         }
     }
 
-    /// Takes only so many logged bytes in one transaction from now on, like a store with a small
-    /// log.
+    /// Accepts at most this many logged bytes in one transaction from now on, like a store with a
+    /// small log.
     pub const fn takes(&mut self, logged_bytes_max: u64) {
         self.logged_max = logged_bytes_max;
     }
 
-    /// How many transactions are applied but not committed.
+    /// The number of transactions that are applied but not committed.
     #[must_use]
     pub fn uncommitted(&self) -> usize {
         self.waiting.len()
     }
 
-    /// How many of these were there at the last kick: without one nothing is written.
+    /// The number of these at the last `kick`: later ones are not written.
     #[must_use]
     pub fn kicked(&self) -> usize {
         self.kicked.min(self.waiting.len())
@@ -299,8 +299,8 @@ impl RamStore {
         }
     }
 
-    /// The store after a power cut: what was committed, and the `lucky` oldest transactions that
-    /// were not. Nothing of the old life is reported.
+    /// The store after a power cut: the committed transactions, and the `lucky` oldest uncommitted
+    /// ones. No events of the old instance remain.
     #[must_use]
     pub fn crash(mut self, lucky: usize) -> Self {
         self.commit(lucky);
@@ -318,7 +318,7 @@ impl RamStore {
         }
     }
 
-    /// Reports a failure, as a real device would cause one; the store takes nothing more.
+    /// Reports a failure, as a real device would cause one; the store accepts nothing more.
     pub fn fail(&mut self, failure: StoreFailure) {
         if !self.failed {
             self.failed = true;
@@ -326,8 +326,8 @@ impl RamStore {
         }
     }
 
-    /// Lets the block at `offset` of an object rot: reading it is an error until it is written
-    /// anew. Returns whether there was such a block.
+    /// Corrupts the block at `offset` of an object: reading it is an error until it is rewritten.
+    /// Returns whether there was such a block.
     pub fn corrupt(&mut self, key: &ObjectKey, offset: u64) -> bool {
         let mut rotten = false;
         for image in [&mut self.applied, &mut self.durable] {
@@ -336,7 +336,7 @@ impl RamStore {
         rotten
     }
 
-    /// Whether every named collection exists at its point of the transaction.
+    /// Whether every named collection exists at that point of the transaction.
     fn check_collections(&self, transaction: &Transaction) -> Result<(), SubmitError> {
         let mut changed: BTreeMap<CollectionId, bool> = BTreeMap::new();
         for op in &transaction.ops {
@@ -361,10 +361,10 @@ impl RamStore {
 }
 
 impl RamStore {
-    /// What [`ObjectStore::read`] would answer now; for tests that look on.
+    /// The reply that [`ObjectStore::read`] would give now; for tests that only observe.
     ///
     /// # Errors
-    /// As a read.
+    /// As for a read.
     pub fn peek(&self, read: &Read) -> Result<ReadReply, ReadError> {
         self.applied.answer(read)
     }
@@ -385,7 +385,7 @@ impl ObjectStore for RamStore {
             });
         }
         if !transaction.ops.iter().all(Op::is_removal) {
-            // Every operation may start one block more at each end than it has bytes.
+            // Every operation may need one block more at each end than its bytes.
             let needed =
                 transaction.size() as u64 + 2 * BLOCK as u64 * transaction.ops.len() as u64;
             let available = self.capacity.saturating_sub(self.applied.used);

@@ -1,15 +1,15 @@
-//! Reading the write-ahead log back: what a crash left between the last checkpoint and the last
-//! whole group.
+//! Replaying the write-ahead log: the groups between the last checkpoint and the last complete
+//! group before a crash.
 //!
-//! Nothing is executed again: groups hold results. Memory is bounded by the records in the log; of
-//! block payloads only the place in the log is kept, and of those only the ones that nothing later
-//! replaced or freed.
+//! Nothing is executed again: groups contain results. Memory is limited by the records in the log;
+//! of block payloads only the position in the log is kept, and only of those that were not replaced
+//! or freed later.
 //!
-//! Blocks beside the log are at their units, if the flush of their group came to its end. It did if
-//! a later group is there. Of the last whole group they are read: where one is not what the record
-//! says, the group was never acknowledged, and ends the log as one with a torn record does. Not
-//! looked at are those that the group itself gave back, which may be in use again since, and those
-//! of which it has later content as payload, which may be written over.
+//! Blocks beside the log are at their units if the flush of their group was completed. It was if a
+//! later group exists. For the last complete group the blocks are read: if one does not match the
+//! record, the group was never acknowledged, and ends the log like one with a torn record. Not
+//! checked are blocks that the group itself freed, which may have been reused since, and blocks of
+//! which the group has later content as payload, which may be overwritten.
 
 use crate::alloc::{Allocator, GROUP_UNITS};
 use crate::device::{BlockingDevice, DeviceError};
@@ -29,25 +29,25 @@ const PIECE: usize = 256 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplayError {
     Device(DeviceError),
-    /// A group that was acknowledged is damaged: a later one is whole. At this byte of the device.
+    /// An acknowledged group is damaged: a later one is intact. At this byte of the device.
     Damaged {
         at: u64,
     },
-    /// Groups pass their checksum but contradict the index.
+    /// Groups pass their checksums but contradict the index.
     Contradiction,
-    /// Another release went on with this log, in a format of its own.
+    /// Another release continued this log, in a format of its own.
     Foreign {
         version: u16,
     },
 }
 
-/// What the log adds to the last checkpoint.
+/// The changes of the log after the last checkpoint.
 pub(crate) struct Replay {
     pub(crate) changes: MemTable,
-    /// Where to find, in the log, the content of units that may not be at their place.
+    /// The positions in the log of the content of units that may not be at their place.
     pub(crate) blocks: BTreeMap<u64, u64>,
     pub(crate) dirty_groups: BTreeSet<u32>,
-    /// After the last whole group.
+    /// The state after the last complete group.
     pub(crate) state: StateRecord,
 }
 
@@ -66,8 +66,8 @@ fn read_ring(
     Ok(())
 }
 
-/// Reads the group at `position`, if there is a whole one of this epoch and salt. Returns its meta
-/// part.
+/// Reads the group at `position`, if there is a complete one of this epoch and salt. Returns its
+/// meta part.
 fn read_group(
     device: &dyn BlockingDevice,
     layout: &Layout,
@@ -185,7 +185,7 @@ fn is_beside_whole(
         piece.resize(count * BLOCK, 0);
         match device.read_at(first * BLOCK_U64, &mut piece) {
             Ok(()) => {}
-            // Unreadable is not unwritten: a read of the object will find out.
+            // Unreadable does not mean unwritten: a read of the object will detect it.
             Err(DeviceError::Os(_)) => continue,
             Err(error) => return Err(ReplayError::Device(error)),
         }
@@ -229,7 +229,7 @@ impl Replay {
                 return Err(ReplayError::Contradiction);
             }
             for unit in unit..unit + u64::from(count) {
-                // Something else may lie there by now.
+                // The unit may contain something else by now.
                 self.blocks.remove(&unit);
             }
         }
@@ -246,9 +246,9 @@ impl Replay {
         Ok(())
     }
 
-    /// A group is written only after the one before it was flushed. A whole group behind the place
-    /// where the log seems to end therefore proves that an acknowledged one is damaged, and
-    /// that stopping here would lose it silently. (The very last group cannot be told from one
+    /// A group is written only after the previous one was flushed. An intact group after the
+    /// apparent end of the log therefore proves that an acknowledged one is damaged, and that
+    /// stopping here would silently lose it. (The very last group cannot be distinguished from one
     /// that was never finished.)
     fn look_beyond(&self, device: &dyn BlockingDevice, layout: &Layout) -> Result<(), ReplayError> {
         let mut piece = vec![0; PIECE];
@@ -285,7 +285,7 @@ impl Replay {
         Ok(())
     }
 
-    /// The content of a unit, from the log.
+    /// The content of a unit, read from the log.
     pub(crate) fn read_block(
         &self,
         device: &dyn BlockingDevice,
@@ -299,7 +299,7 @@ impl Replay {
         }
     }
 
-    /// Writes every block to its place, joining neighbours. The caller flushes.
+    /// Writes every block to its place, joining adjacent ones. The caller flushes.
     pub(crate) fn write_back(
         &self,
         device: &dyn BlockingDevice,

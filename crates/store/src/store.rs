@@ -10,23 +10,23 @@
 //! ```
 //! * A transaction is *applied* when an attempt succeeds ([`crate::apply`]): reads see it, and it
 //!   is in `building`.
-//! * A *group* is everything in `building` at a kick: one log write, and the blocks for fresh units
-//!   beside it, under one flush ([`commit`]).
-//! * What the log is too small for goes past it: once the log is empty, its data goes to fresh
-//!   units and its records into the index in one transaction of redb, which commits it. An omap is
-//!   cloned in steps before ([`filling`]).
-//! * A *cycle* ([`cycle`]) writes blocks that are in the log only to their place, and, when the log
-//!   or the memtable has filled up, freezes the memtable and hands it to a job that merges it into
-//!   the index; then that part of the log is free.
+//! * A *group* is everything in `building` at a `kick` (a request to commit): one log write, and
+//!   the blocks for fresh units beside the log, under one flush ([`commit`]).
+//! * Transactions that the log is too small for bypass it: once the log is empty, their data goes
+//!   to fresh units and their records into the index in one transaction of redb, which commits it.
+//!   An omap is cloned in steps beforehand ([`filling`]).
+//! * A *cycle* ([`cycle`]) writes blocks that are only in the log to their place (write-back). When
+//!   the log or the memtable has filled up, it also freezes the memtable and hands it to a job that
+//!   merges it into the index (checkpoint); then that part of the log is free.
 //!
 //! Invariants (positions in the log: `tail ≤ committed ≤ head`, `head - tail ≤ ring`):
 //! 1. Nothing is reported committed before the flush that follows its log write and its blocks
 //!    beside the log has succeeded (`commit`).
 //! 2. A block is written in place only after the log holding its new content is durable (`cycle`).
-//! 3. A freed unit is used again only when the freeing transaction is committed, no read that may
-//!    look at it is in flight, and no write to it is in flight ([`Store::release`]).
-//! 4. The log is cut only behind what a durable checkpoint contains, and after the blocks in it are
-//!    at their place.
+//! 3. A freed unit is reused only when the freeing transaction is committed, no read that may use
+//!    it is in flight, and no write to it is in flight ([`Store::release`]).
+//! 4. The log is truncated only up to the contents of a durable checkpoint, and after its blocks
+//!    are at their place.
 //!
 //! CPU budget of a warm 4 KiB overwrite, submit to committed, without system calls: 5 µs.
 //!
@@ -76,7 +76,7 @@ use reading::Reads;
 use room::{Measure, Promise};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What an operation on the device was for.
+/// The purpose of an operation on the device.
 #[derive(Clone, Debug)]
 enum Purpose {
     Log,
@@ -87,42 +87,42 @@ enum Purpose {
         unit: u64,
         count: u64,
     },
-    /// Part of an answer.
+    /// Part of a read's answer.
     Read {
         read: u64,
         part: usize,
     },
-    /// Old content for a partial overwrite by the transaction that comes after `applied`, and its
+    /// Old content for a partial overwrite by the transaction that follows `applied`, and its
     /// expected checksum.
     Old {
         unit: u64,
         crc: u32,
         applied: u64,
     },
-    /// Blocks to their place: unit and transaction of each.
+    /// Blocks written back to their place: unit and transaction of each.
     WriteBack {
         blocks: Vec<(u64, u64)>,
     },
     CycleFlush,
-    /// Of so many units from there on.
+    /// The number of units from there on.
     Discard {
         unit: u64,
         count: u32,
     },
 }
 
-/// Units given back that may not be used yet.
+/// Freed units that may not be reused yet.
 #[derive(Debug)]
 struct Waiting {
     transaction: u64,
     runs: Vec<(u64, u32)>,
-    /// Reads before this one may look at them.
+    /// Reads before this number may use them.
     reads: u64,
     /// This cycle may be writing to them.
     cycle: Option<u64>,
 }
 
-/// Submitted, not yet applied.
+/// A submitted transaction that is not applied yet.
 struct Queued {
     token: Token,
     transaction: Transaction,
@@ -130,7 +130,7 @@ struct Queued {
     promise: Promise,
 }
 
-/// See the module head. Made by [`Store::open`].
+/// An object store on a device; see the module head. Created by [`Store::open`].
 pub struct Store<D> {
     device: D,
     layout: Layout,
@@ -141,35 +141,34 @@ pub struct Store<D> {
     allocator: Space,
     waiting: VecDeque<Waiting>,
     collections: BTreeMap<CollectionId, u64>,
-    /// As they will be when everything submitted is applied.
+    /// The collections after all submitted transactions are applied.
     known_collections: BTreeSet<CollectionId>,
     dirty_groups: BTreeSet<u32>,
     next_number: u64,
     cursor: u64,
     /// Bytes that the index can grow by inside its chunks, as of the last checkpoint.
     index_spare: u64,
-    /// Bytes in the index below the objects of transactions being weighed, as of the last
-    /// checkpoint.
+    /// Index bytes of the objects of transactions being weighed, as of the last checkpoint.
     weights: BTreeMap<u64, u64>,
-    /// A transaction was refused until the records of what it clones have been looked up: they
-    /// stay until it is offered again.
+    /// A transaction was refused until the records of the objects that it clones have been looked
+    /// up: they are kept until it is submitted again.
     weighing: bool,
     discards: Discards,
-    /// Space was refused that a checkpoint may show to be there.
+    /// A transaction was refused for lack of space that a checkpoint may free.
     wants_checkpoint: bool,
 
     queue: VecDeque<Queued>,
     queue_bytes: usize,
-    /// What the queue may need.
+    /// The space that the queue may need.
     promised: Promise,
     old_blocks: BTreeMap<u64, (Bytes, bool)>,
     /// Omaps to be cloned; `None`: too large for one piece.
     omaps: BTreeMap<u64, Option<Vec<(Bytes, Bytes)>>>,
     /// An omap is being copied for the next transaction.
     filling: Option<Filling>,
-    /// Copied for the next transaction: by the place of the operation, the number of the copy.
+    /// Omaps copied for the next transaction: the copy's number by the index of the operation.
     filled: BTreeMap<usize, u64>,
-    /// The next transaction, or the one just applied, goes past the log.
+    /// The next transaction, or the one just applied, bypasses the log.
     past_log: bool,
     submitted: u64,
     applied: u64,
@@ -182,16 +181,16 @@ pub struct Store<D> {
     tail: u64,
     building: Building,
     group: Option<Group>,
-    /// Transactions of the group before this one.
+    /// The number of transactions in the previous group.
     last_group: usize,
     end_mark: EndMark,
     cycle: Option<Cycle>,
     cycles: u64,
-    /// Nobody wants anything: blocks that wait in the log need not.
+    /// The store is idle: blocks that wait in the log may be written back.
     resting: bool,
-    /// What was committed when blocks to write back were last looked for.
+    /// `committed` when blocks to write back were last searched for.
     planned_at: u64,
-    /// Applying waits for log space or memory; only a checkpoint helps.
+    /// Applying waits for log space or memory; only a checkpoint frees them.
     stalled: bool,
 
     lookups: Lookups,
@@ -204,7 +203,7 @@ pub struct Store<D> {
     usage: Usage,
 }
 
-/// What [`Store::open`] found, ready to go on from.
+/// The state that [`Store::open`] recovered.
 pub(crate) struct Recovered {
     pub(crate) layout: Layout,
     pub(crate) limits: Limits,
@@ -312,7 +311,7 @@ impl<D: Device> Store<D> {
 
     fn check_collections(&self, transaction: &Transaction) -> Result<(), SubmitError> {
         let mut changed: BTreeMap<CollectionId, bool> = BTreeMap::new();
-        // Most operations are on the collection of the one before.
+        // Most operations are on the same collection as the previous one.
         let mut found = None;
         for op in &transaction.ops {
             match op {
@@ -340,7 +339,7 @@ impl<D: Device> Store<D> {
         Ok(())
     }
 
-    /// Applies what can be applied, in order.
+    /// Applies queued transactions as far as possible, in order.
     fn apply_queue(&mut self) {
         while !self.queue.is_empty() && !self.failed && !self.must_stall() {
             if self.filling.is_some() && !self.fill() {
@@ -362,7 +361,7 @@ impl<D: Device> Store<D> {
                 small_object_max: self.limits.small_object_max,
                 is_alone: self.last_group.max(self.building.tokens.len())
                     < self.limits.beside_group_min,
-                // What goes past the log has no payload in it.
+                // A transaction that bypasses the log has no payload in it.
                 deferred_transaction_max: if self.past_log {
                     0
                 } else {
@@ -385,7 +384,7 @@ impl<D: Device> Store<D> {
                             && self.building.is_empty()
                             && self.cycle.is_none()
                         {
-                            // Even the empty log is too small: it goes past it.
+                            // Even the empty log is too small: the transaction bypasses it.
                             self.past_log = true;
                             self.usage.borders.past_log += 1;
                             continue;
@@ -427,7 +426,7 @@ impl<D: Device> Store<D> {
                     if self.is_settled() {
                         return self.fail(StoreFailure::IndexFull);
                     }
-                    // Promised units may still wait for commits and readers.
+                    // Reserved units may still wait for commits and readers.
                     self.stalled = true;
                     return;
                 }
@@ -437,7 +436,7 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Adds a change to the group being built, if the log takes it.
+    /// Adds a change to the group being built, if the log has space for it.
     fn log(&mut self, change: &Change, blocks: usize) -> bool {
         let mut meta = std::mem::take(&mut self.building.meta);
         let start = meta.len();
@@ -452,7 +451,7 @@ impl<D: Device> Store<D> {
         fits
     }
 
-    /// Nothing is under way whose end could give space back.
+    /// Nothing is in progress that could free space when it ends.
     fn is_settled(&self) -> bool {
         self.waiting.is_empty()
             && self.building.is_empty()
@@ -469,7 +468,7 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Makes an attempt's result what everyone sees.
+    /// Makes an attempt's result visible.
     fn adopt(&mut self, token: Token, applied: crate::apply::Applied) {
         self.applied += 1;
         let transaction = self.applied;
@@ -521,7 +520,7 @@ impl<D: Device> Store<D> {
                 if !crate::mutant(crate::Mutant::CancelForgotten) {
                     self.pending.cancel(unit);
                 }
-                // No reader, and no replay, looks for it there.
+                // No reader and no replay expects its content there.
                 self.building.beside.remove(&unit);
             }
         }
@@ -545,7 +544,7 @@ impl<D: Device> Store<D> {
         self.building.payload.extend(applied.payload);
         self.building.tokens.push(Some(token));
         self.filled.clear();
-        // Clearing an empty tree is not free.
+        // Clearing an empty tree has a cost.
         if !self.old_blocks.is_empty() {
             self.old_blocks.clear();
         }
@@ -566,7 +565,7 @@ impl<D: Device> Store<D> {
         );
     }
 
-    /// Frees units that nobody can need any more (invariant 3).
+    /// Frees units that are no longer needed (invariant 3).
     fn release(&mut self) {
         while let Some(first) = self.waiting.front() {
             let read_over = crate::mutant(crate::Mutant::FreedUnderReader)
@@ -589,7 +588,7 @@ impl<D: Device> Store<D> {
             let first = self.waiting.pop_front().expect("just looked at");
             self.give_back(&first.runs);
             let allocator = self.allocator.lock();
-            // Where small pieces go round, what is free is used again before long.
+            // In the area of small pieces, free units are soon reused.
             self.discards.freed(
                 first
                     .runs
@@ -604,11 +603,11 @@ impl<D: Device> Store<D> {
             return;
         };
         match (purpose, done.result) {
-            // Whether the host got its space back or not.
+            // Whether or not the host reclaimed the space.
             (Purpose::Discard { unit, count }, _) => self.discarded(unit, count),
             (Purpose::Read { read, part }, result) => self.read_part_done(read, part, result),
-            // Its transaction did without, and may have freed the unit: what is there is not what a
-            // later one would overwrite.
+            // Its transaction did not need it, and may have freed the unit: its content is not the
+            // one that a later transaction overwrites.
             (Purpose::Old { applied, .. }, _) if applied != self.applied => {}
             (Purpose::Old { unit, crc, .. }, result) => {
                 let (bytes, whole) = match result {
@@ -631,7 +630,7 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Goes on with everything that has ended on the device.
+    /// Processes all operations that have ended on the device.
     fn take_done(&mut self) {
         loop {
             let mut done = std::mem::take(&mut self.done);
@@ -651,7 +650,7 @@ impl<D: Device> Store<D> {
     }
 
     fn device_failed(&mut self, error: DeviceError) {
-        // Never retried: after a failed write or flush nobody knows what the device holds.
+        // Never retried: after a failed write or flush the device's contents are unknown.
         self.fail(StoreFailure::Device(error));
     }
 
@@ -720,7 +719,7 @@ impl<D: Device> ObjectStore for Store<D> {
                 return Err(SubmitError::TooLarge { size, max });
             }
         }
-        // A single one, however large, is taken by a store that has nothing else in flight.
+        // A store with nothing else in flight accepts a single transaction of any size.
         let in_flight = self.queue_bytes + self.building.bytes();
         if in_flight > 0
             && in_flight + size > self.limits.queue_bytes_max
@@ -763,7 +762,7 @@ impl<D: Device> ObjectStore for Store<D> {
             self.apply_queue();
         }
         if let Some(Queued { transaction, .. }) = self.queue.back() {
-            // It has to wait: let one job fetch what all of the queue will need.
+            // It must wait: let one job fetch everything that the queue will need.
             for object in transaction.ops.iter().flat_map(Op::objects) {
                 let key = keys::head(object);
                 if self.tables.get(&key).is_none() {
@@ -783,14 +782,14 @@ impl<D: Device> ObjectStore for Store<D> {
     fn kick(&mut self) {
         self.kicked = self.submitted;
         self.advance();
-        // Small writes have ended inside this call: their flush need not wait for what the host
-        // does next.
+        // Small writes have ended inside this call: their flush need not wait for the host's next
+        // call.
         self.take_done();
     }
 
     fn rest(&mut self) {
-        // A few may stay: somebody who writes a block now and then should not pay for each twice at
-        // once.
+        // A few may stay: a client that writes a block now and then should not cause two writes for
+        // each at once.
         self.resting = self.pending.deferred > self.limits.deferred_blocks / 16;
         self.wants_checkpoint |= self.tables.active.bytes() > self.limits.memtable_bytes / 8;
         self.want_end_mark();
@@ -839,7 +838,7 @@ impl<D: Device> ObjectStore for Store<D> {
         self.advance();
     }
 
-    /// A quarter of the log: what is in it must be written back before there is room again.
+    /// A quarter of the log: its blocks must be written back before the log has space again.
     fn logged_bytes_max(&self) -> u64 {
         self.layout.wal_length / 4
     }
@@ -874,9 +873,8 @@ impl<D: Device> ObjectStore for Store<D> {
 }
 
 impl<D: Device> Store<D> {
-    /// Whether anything is under way: operations on the device, work for the log, a checkpoint. A
-    /// host that stops cleanly may wait for this to become false; nothing is lost if it does
-    /// not.
+    /// Whether anything is in progress: operations on the device, work for the log, a checkpoint. A
+    /// host that stops cleanly may wait for this to become false; nothing is lost if it does not.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         !self.failed

@@ -1,4 +1,4 @@
-//! The layers of memory in front of the index, and blocks that are not at their place yet.
+//! The memory layers in front of the index, and blocks that are not at their place yet.
 
 use crate::api::ObjectKey;
 use crate::cache::Cache;
@@ -12,44 +12,42 @@ use indexmap::IndexMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Index records as memory knows them, newest first: cache, active, frozen, staged.
+/// Index records in memory, newest first: cache, active, frozen, staged.
 pub(crate) struct Tables {
     pub(crate) cache: Cache,
     pub(crate) active: MemTable,
-    /// Being checkpointed; unchanging.
+    /// Being checkpointed; immutable.
     pub(crate) frozen: Option<Arc<MemTable>>,
-    /// Ranges whose removal no checkpoint has finished: what the index holds in them does not
-    /// exist.
+    /// Ranges whose removal no checkpoint has finished: the index's records in them are logically
+    /// deleted.
     pub(crate) leftovers: MemTable,
     pub(crate) staged: Staged,
-    /// Numbers of objects that have an omap, of those it was last worked on. Invariant: what is
-    /// here is what the heads say.
+    /// Numbers of recently used objects with an omap. Invariant: they match the heads.
     pub(crate) omap_numbers: IndexMap<ObjectKey, u64, FixedState>,
-    /// Objects numbered from here on have nothing in the index.
+    /// Objects with this or a larger number have nothing in the index.
     pub(crate) indexed_numbers: u64,
 }
 
-/// A record that makes no sense.
+/// A malformed record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Damaged;
 
-/// What jobs looked up for work that waits; the cache alone could forget it before the work is
-/// retried.
+/// Results of jobs for waiting work; the cache alone could drop them before the work is retried.
 ///
-/// When nothing waits any more it goes. While something always does, as with many reads at a time,
-/// it goes in turn: when the younger half is full the older one goes, so what was just found
-/// outlives a retry.
+/// They are dropped when nothing waits any more. While something always does, as with many
+/// concurrent reads, they are dropped in turn: when the younger half is full the older one is
+/// dropped, so a new result outlives a retry.
 #[derive(Default)]
 pub(crate) struct Staged {
     young: BTreeMap<Bytes, Option<Value>>,
     old: BTreeMap<Bytes, Option<Value>>,
-    /// Of the young ones and of the old ones.
+    /// The bytes of the young and of the old half.
     bytes: [usize; 2],
     max: usize,
 }
 
 impl Staged {
-    /// Of about so many bytes, twice.
+    /// Each half has about this many bytes.
     pub(crate) fn new(max: usize) -> Self {
         Self {
             max,
@@ -60,11 +58,11 @@ impl Staged {
         self.young.get(key).or_else(|| self.old.get(key)).cloned()
     }
     pub(crate) fn insert(&mut self, key: Bytes, value: Option<Value>) {
-        // A tree's node beside them.
+        // Plus a tree node.
         self.bytes[0] += key.len() + value.as_ref().map_or(0, Value::len) + 96;
         self.young.insert(key, value);
     }
-    /// Makes room for the result of another job.
+    /// Makes space for the result of another job.
     pub(crate) fn turn(&mut self) {
         if self.bytes[0] > self.max {
             self.old = std::mem::take(&mut self.young);
@@ -82,11 +80,11 @@ impl Staged {
     }
 }
 
-/// So many numbers are kept: groups of an OSD, and a good many objects besides.
+/// The maximum number of kept numbers: the PGs of an OSD, and many objects besides.
 const OMAPS_MAX: usize = 4096;
 
 impl Tables {
-    /// The object has an omap under this number now, or none.
+    /// Records that the object has an omap under this number now, or none.
     pub(crate) fn note_omap(&mut self, object: ObjectKey, number: Option<u64>) {
         match number {
             Some(number) => {
@@ -99,7 +97,7 @@ impl Tables {
         }
     }
 
-    /// The record under `key`, or that there is none; `None` if only the index knows.
+    /// The record under `key`, or its absence; `None` if only the index knows.
     pub(crate) fn get(&mut self, key: &Bytes) -> Option<Option<Value>> {
         if let Some(value) = self.cache.get(key) {
             return Some(value);
@@ -117,7 +115,8 @@ impl Tables {
         self.staged.get(key)
     }
 
-    /// The head under `key`, decoded, as it will be found the next time; or as for [`Self::get`].
+    /// The head under `key`, decoded, and kept decoded for the next call; otherwise like
+    /// [`Self::get`].
     pub(crate) fn head(&mut self, key: &Bytes) -> Option<Result<Option<Arc<Head>>, Damaged>> {
         let value = self.get(key)?;
         let Some(value) = value else {
@@ -132,7 +131,7 @@ impl Tables {
         Some(Ok(Some(head)))
     }
 
-    /// Lays the memtables over entries of the index between `from` and `to`.
+    /// Overlays the memtables on entries of the index between `from` and `to`.
     pub(crate) fn overlay(&self, entries: &mut BTreeMap<Bytes, Bytes>, from: &Bytes, to: &Bytes) {
         for table in [&self.leftovers]
             .into_iter()
@@ -159,13 +158,13 @@ impl Tables {
             .sum()
     }
 
-    /// Bytes as they are counted, beside a count of all there is.
+    /// Asserts that the counted bytes match the contents.
     pub(crate) fn check(&self) {
         self.cache.check();
         self.active.check();
     }
 
-    /// Remembers what a checkpoint left over.
+    /// Records the ranges that a checkpoint left over.
     pub(crate) fn set_leftovers(&mut self, ranges: &[(Bytes, Bytes)]) {
         self.leftovers = MemTable::default();
         for (from, to) in ranges {
@@ -173,8 +172,8 @@ impl Tables {
         }
     }
 
-    /// How many records of the index the memtables may hide between `from` and `to`, at most
-    /// `limit`.
+    /// The number of records of the index that the memtables may hide between `from` and `to`, at
+    /// most `limit`.
     pub(crate) fn hidden(&self, from: &Bytes, to: &Bytes, limit: usize) -> usize {
         let tables = self.frozen.as_deref().into_iter().chain([&self.active]);
         tables
@@ -188,13 +187,13 @@ impl Tables {
     }
 }
 
-/// Content of a unit that reads must take from memory.
+/// The content of a unit that reads must take from memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub(crate) data: BlockData,
     /// The transaction that wrote it.
     pub(crate) transaction: u64,
-    /// It goes to its place beside the log; else it waits in the log to be written back.
+    /// It is written to its place beside the log; otherwise it waits in the log to be written back.
     pub(crate) beside: bool,
 }
 
@@ -202,7 +201,7 @@ pub(crate) struct Pending {
 #[derive(Default)]
 pub(crate) struct PendingBlocks {
     pub(crate) by_unit: BTreeMap<u64, Pending>,
-    /// How many of them are not beside the log.
+    /// The number of those that are not beside the log.
     pub(crate) deferred: usize,
     /// Log-only blocks replaced or freed before they were written back (CEPH-57).
     pub(crate) cancelled: u64,
@@ -226,7 +225,7 @@ impl PendingBlocks {
             self.cancelled += 1;
         }
     }
-    /// The block that this transaction left in the log is at its place; a newer one stays.
+    /// The block that this transaction left in the log is at its place; a newer one stays pending.
     pub(crate) fn settled(&mut self, unit: u64, transaction: u64) {
         if let Some(pending) = self.by_unit.get(&unit)
             && !pending.beside
@@ -236,8 +235,8 @@ impl PendingBlocks {
             self.by_unit.remove(&unit);
         }
     }
-    /// What a transaction up to `last` wrote beside the log is at its place; what was written over
-    /// it stays.
+    /// The blocks that transactions up to `last` wrote beside the log are at their place;
+    /// overwritten ones stay pending.
     pub(crate) fn settled_beside(&mut self, unit: u64, last: u64) {
         if self
             .by_unit

@@ -1,11 +1,11 @@
-//! A device for tests and the simulator that knows live bytes from durable ones.
+//! A device for tests and the simulator that distinguishes live bytes from durable ones.
 //!
 //! ```text
 //!  submit ──▶ in flight ──complete──▶ live ──a flush submitted after that──▶ durable
 //!                 └─────────────────────┴── after a power cut: there, torn by sectors, or not
 //! ```
 //! It implements exactly the contract of [`crate::device`], and records every step, so that one run
-//! of a workload yields every power cut of it: [`PowerCuts`].
+//! of a workload yields every possible power cut in it: [`PowerCuts`].
 #![expect(
     clippy::disallowed_types,
     reason = "one device has two faces, one of them on other threads"
@@ -17,9 +17,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 const PAGE: usize = 4096;
-/// Blocks remembered for tests that let one rot.
+/// The number of blocks remembered for tests that corrupt one.
 const BLOCKS_KEPT: usize = 256;
-/// What a device never tears.
+/// The size of the writes that a device never tears.
 pub const SECTOR: usize = 512;
 
 type Page = Arc<[u8; PAGE]>;
@@ -48,7 +48,7 @@ impl Image {
         }
     }
 
-    /// Where pages begin that were ever written, in order.
+    /// The offsets of pages that were ever written, in order.
     pub fn written(&self) -> impl Iterator<Item = u64> + '_ {
         self.pages.keys().map(|page| page * PAGE as u64)
     }
@@ -71,7 +71,7 @@ impl Image {
     }
 }
 
-/// One moment in the life of a device.
+/// One step in the history of a device.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// A write begins: from here on, parts of it may be on the medium.
@@ -80,30 +80,30 @@ pub enum Step {
         id: u64,
         /// First byte.
         offset: u64,
-        /// All of it.
+        /// The data.
         data: Bytes,
     },
     /// The write is complete: a flush that begins later covers it.
     Written(u64),
     /// A flush begins.
     Flush(u64),
-    /// Everything complete when it began is durable.
+    /// Everything that was complete when it began is durable.
     Flushed(u64),
-    /// Left by the test.
+    /// A mark set by the test.
     Mark(u64),
 }
 
-/// When operations of the asynchronous face complete.
+/// When operations of the asynchronous interface complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
     /// All at the next poll, in order.
     AtOnce,
     /// Some at every poll, in any order; the number is the seed.
     Shuffled(u64),
-    /// Each at its own time: most soon, some so many polls later that all that began meanwhile is
-    /// over; the number is the seed.
+    /// Each at its own time: most soon, some after so many polls that all operations begun
+    /// meanwhile have ended; the number is the seed.
     Uneven(u64),
-    /// Only when [`TestDevice::complete`] says so: the simulator's clock decides.
+    /// Only when [`TestDevice::complete`] is called: the simulator's clock decides.
     Held,
 }
 
@@ -114,27 +114,28 @@ struct State {
     steps: Option<Vec<Step>>,
     next: u64,
     in_flight: Vec<(Io, u64)>,
-    /// Polls that each of them still waits, by the number of its operation; for
+    /// The number of polls that each operation still waits, by its number; for
     /// [`Completion::Uneven`].
     patience: BTreeMap<u64, u32>,
     /// Completed, not polled yet.
     completed: Vec<IoDone>,
     completion: Completion,
     unreadable: BTreeSet<u64>,
-    /// Writes or flushes until one fails.
+    /// The number of writes or flushes until one fails.
     fuse: Option<u64>,
     /// Only that one fails.
     once: bool,
-    /// So many have failed.
+    /// The number that have failed.
     failures: u64,
-    /// Space is not taken back.
+    /// Discards fail.
     keeps_space: bool,
-    /// Blocks of objects that were written last, and have not become anything else: offsets.
+    /// The offsets of the last written blocks of objects that were not overwritten by anything
+    /// else.
     blocks: VecDeque<u64>,
     /// Bytes discarded.
     discarded: u64,
-    /// What is on the medium, and whether a failed flush made the cache before it lie. See
-    /// [`TestDevice::cache_writes`].
+    /// The contents of the medium, and whether a failed flush made the cache in front of it differ.
+    /// See [`TestDevice::cache_writes`].
     medium: Option<(Image, bool)>,
 }
 
@@ -159,7 +160,7 @@ impl State {
         if let Some((medium, lost)) = &mut self.medium {
             match burnt {
                 Ok(()) if !*lost => *medium = self.live.clone(),
-                // What was dirty counts as clean from now on: later flushes do not write it.
+                // Dirty pages count as clean from now on: later flushes do not write them.
                 _ => *lost = true,
             }
         }
@@ -181,7 +182,7 @@ impl State {
             None => Ok(()),
         }
     }
-    /// This range holds no blocks of objects any more.
+    /// This range contains no blocks of objects any more.
     fn forget_blocks(&mut self, offset: u64, length: u64) {
         self.blocks
             .retain(|at| !(offset..offset + length).contains(at));
@@ -206,8 +207,7 @@ impl State {
                     .and_then(|()| self.burn())
                     .map(|()| {
                         self.live.write(offset, &data);
-                        // What is written anew can be read again: the disk gives the sector another
-                        // place.
+                        // A rewritten sector can be read again: the disk remaps it.
                         self.unreadable.retain(|page| {
                             let start = page * PAGE as u64;
                             start < offset || start >= offset + data.len() as u64
@@ -230,7 +230,7 @@ impl State {
         };
         IoDone { id: io.id, result }
     }
-    /// Performs those of which the time has come.
+    /// Performs the operations that are due.
     fn complete_due(&mut self, done: &mut Vec<IoDone>) {
         let Completion::Uneven(seed) = &mut self.completion else {
             return;
@@ -270,12 +270,12 @@ impl State {
     }
 }
 
-/// What a discarded range reads as: anything but what was there, or zeros.
+/// The contents of a discarded range: anything but the former contents, or zeros.
 fn discarded(length: u64) -> Bytes {
     Bytes::from(vec![0xd5; length as usize])
 }
 
-/// The device. Clones are the same device; both faces are on it.
+/// The device. Clones are the same device, with both interfaces.
 #[derive(Clone, Debug)]
 pub struct TestDevice {
     state: Arc<Mutex<State>>,
@@ -320,7 +320,7 @@ impl TestDevice {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The blocking face.
+    /// The blocking interface.
     #[must_use]
     pub fn blocking(&self) -> Arc<dyn BlockingDevice> {
         Arc::new(self.clone())
@@ -341,7 +341,7 @@ impl TestDevice {
     pub fn steps(&self) -> Vec<Step> {
         self.lock().steps.take().unwrap_or_default()
     }
-    /// The steps since the last call; recording goes on.
+    /// The steps since the last call; recording continues.
     #[must_use]
     pub fn take_steps(&self) -> Vec<Step> {
         self.lock()
@@ -350,40 +350,40 @@ impl TestDevice {
             .map(std::mem::take)
             .unwrap_or_default()
     }
-    /// How many operations of the asynchronous face are under way.
+    /// The number of operations of the asynchronous interface in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.lock().in_flight.len()
     }
-    /// Performs one of those under way, by its place among them; the next poll hands it out.
+    /// Performs one operation in flight, by its index; the next poll returns it.
     pub fn complete(&self, at: usize) {
         let mut state = self.lock();
         let done = state.complete(at);
         state.completed.push(done);
     }
-    /// Leaves a mark among the steps.
+    /// Sets a mark among the steps.
     pub fn mark(&self, mark: u64) {
         self.lock().step(Step::Mark(mark));
     }
-    /// What reads see now.
+    /// The bytes that reads return now.
     #[must_use]
     pub fn live(&self) -> Image {
         self.lock().live.clone()
     }
-    /// Flips bits of one byte, as rot would.
+    /// Flips bits of one byte, like bit rot.
     pub fn rot(&self, offset: u64, bits: u8) {
         let mut byte = [0];
         let mut state = self.lock();
         state.live.read(offset, &mut byte);
         state.live.write(offset, &[byte[0] ^ bits]);
     }
-    /// Puts other bytes there, as a write would that was meant for another place.
+    /// Overwrites bytes, like a misdirected write.
     pub fn overwrite(&self, offset: u64, bytes: &[u8]) {
         self.lock().live.write(offset, bytes);
     }
-    /// Where blocks of objects were written last, in the store's data area behind a log of
-    /// `wal_bytes`. Where a page of the index was written since, or the space was discarded, is
-    /// none.
+    /// The offsets of the last written blocks of objects, in the store's data area behind a log of
+    /// `wal_bytes`; without those where a page of the index was written since, or whose space was
+    /// discarded.
     #[must_use]
     pub fn data_blocks(&self, wal_bytes: u64) -> Vec<u64> {
         let first = 2 * crate::format::root::SLOT + wal_bytes;
@@ -394,12 +394,12 @@ impl TestDevice {
             .filter(|offset| *offset >= first)
             .collect()
     }
-    /// Makes the page at `offset` fail to be read, as a bad sector would.
+    /// Makes reads of the page at `offset` fail, like a bad sector.
     pub fn make_unreadable(&self, offset: u64) {
         self.lock().unreadable.insert(offset / PAGE as u64);
     }
-    /// From now on there is a cache before the medium: what a flush failed to write stays readable,
-    /// and is not on the medium, as on Linux after a failed `fsync`.
+    /// From now on there is a cache in front of the medium: data that a flush failed to write stays
+    /// readable, and is not on the medium, as on Linux after a failed `fsync`.
     pub fn cache_writes(&self) {
         let mut state = self.lock();
         state.medium = Some((state.live.clone(), false));
@@ -413,23 +413,22 @@ impl TestDevice {
     pub fn discarded(&self) -> u64 {
         self.lock().discarded
     }
-    /// Lets every write and flush fail after `count` more have been taken.
+    /// Makes every write and flush fail after `count` more were accepted.
     pub fn fail_after(&self, count: u64) {
         let mut state = self.lock();
         (state.fuse, state.once) = (Some(count), false);
     }
-    /// Lets one write or flush fail after `count` more have been taken, and those behind it
-    /// succeed.
+    /// Makes one write or flush fail after `count` more were accepted, and later ones succeed.
     pub fn fail_once_after(&self, count: u64) {
         let mut state = self.lock();
         (state.fuse, state.once) = (Some(count), true);
     }
-    /// Writes and flushes that have failed.
+    /// The number of writes and flushes that have failed.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.lock().failures
     }
-    /// From now on discards fail: a device that takes no space back.
+    /// From now on discards fail: a device that reclaims no space.
     pub fn keep_space(&self) {
         self.lock().keeps_space = true;
     }
@@ -446,7 +445,7 @@ impl Device for TestDevice {
                     offset % PAGE as u64 == 0 && data.len() % PAGE == 0,
                     "writes are whole pages"
                 );
-                // Objects and log come this way, the index by the blocking face.
+                // Objects and log use this interface, the index the blocking one.
                 state
                     .blocks
                     .extend((offset..offset + data.len() as u64).step_by(PAGE));
@@ -484,7 +483,7 @@ impl Device for TestDevice {
             let at = match &mut state.completion {
                 Completion::AtOnce | Completion::Held | Completion::Uneven(_) => 0,
                 Completion::Shuffled(seed) => {
-                    // A linear congruential generator will do to shuffle a handful.
+                    // A linear congruential generator is sufficient to shuffle a handful.
                     *seed = seed
                         .wrapping_mul(6_364_136_223_846_793_005)
                         .wrapping_add(1_442_695_040_888_963_407);
@@ -543,17 +542,17 @@ impl BlockingDevice for TestDevice {
     }
 }
 
-/// Walks a recording and says, at each step, what a power cut could leave.
+/// Walks a recording and determines, at each step, the possible results of a power cut.
 pub struct PowerCuts {
     durable: Image,
-    /// Begun, not durable; in order. Whether complete.
+    /// Writes begun and not durable, in order; and whether each is complete.
     loose: Vec<(u64, u64, Bytes, bool)>,
-    /// Flushes under way, and what they cover.
+    /// Flushes in progress, and the writes that they cover.
     flushes: BTreeMap<u64, BTreeSet<u64>>,
 }
 
 impl PowerCuts {
-    /// Before the first step, `durable` is all there is.
+    /// Before the first step, only `durable` exists.
     #[must_use]
     pub fn new(durable: Image) -> Self {
         Self {
@@ -563,7 +562,7 @@ impl PowerCuts {
         }
     }
 
-    /// Takes the next step. Returns whether it changed what a power cut could leave.
+    /// Takes the next step. Returns whether it changed the possible results of a power cut.
     pub fn step(&mut self, step: &Step) -> bool {
         match step {
             Step::Write { id, offset, data } => {
@@ -594,7 +593,7 @@ impl PowerCuts {
         true
     }
 
-    /// Puts other bytes where these are durable.
+    /// Replaces durable bytes.
     pub fn overwrite(&mut self, offset: u64, bytes: &[u8]) {
         self.durable.write(offset, bytes);
     }
@@ -603,14 +602,14 @@ impl PowerCuts {
     pub fn is_written(&self, at: usize) -> bool {
         self.loose[at].3
     }
-    /// How many writes a cut now could lose.
+    /// The number of writes that a cut now could lose.
     #[must_use]
     pub fn loose(&self) -> usize {
         self.loose.len()
     }
 
-    /// The medium after a cut now. `keep` says of each loose write, in order, which of its sectors
-    /// survive.
+    /// The medium after a cut now. `keep` determines for each loose write, in order, which of its
+    /// sectors survive.
     pub fn image(&self, mut keep: impl FnMut(usize, usize) -> bool) -> Image {
         let mut image = self.durable.clone();
         for (at, (_, offset, data, _)) in self.loose.iter().enumerate() {

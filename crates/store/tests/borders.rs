@@ -1,10 +1,10 @@
-//! Every limit of a store drawn small, so that all of them are crossed: by a store whose operations
-//! on the device take their own time each, whose power fails now and then, and whose answers are
+//! Every limit of a store is drawn small, so that all of them are crossed. Every operation of the
+//! store on the device takes its own time, the power fails from time to time, and the answers are
 //! compared with the model's.
 //!
-//! A read, a write to a block's place or a flush may last as long as dozens of transactions. A unit
-//! that is freed and used again too early, a block that is written under a reader or before its log
-//! is durable, shows as a checksum that does not match.
+//! A read, a write-back of a block or a flush may last as long as dozens of transactions. A unit
+//! that is freed and reused too early, or a block that is written while it is read or before its
+//! log is durable, shows as a checksum mismatch.
 
 use crate::crash::first_difference;
 use crate::rig::*;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 const LENGTH: u64 = 10 << 20;
 
-/// Every field drawn: a limit is near to what the workload does, or to nothing, or far away.
+/// Every field is drawn: a limit is close to the workload's values, or tiny, or far away.
 fn drawn(rng: &mut Rng) -> OpenOptions {
     let mut pick = |choices: &[u64]| choices[rng.below(choices.len() as u64) as usize];
     OpenOptions {
@@ -42,7 +42,7 @@ fn drawn(rng: &mut Rng) -> OpenOptions {
     }
 }
 
-/// What a workload of few operations would not do by itself.
+/// Transactions that a workload of few operations would not contain by itself.
 fn some_larger(rng: &mut Rng, number: u64) -> Transaction {
     let t = match rng.below(5) {
         // Parts of two blocks, in place.
@@ -60,7 +60,7 @@ fn some_larger(rng: &mut Rng, number: u64) -> Transaction {
         1 => (0..12).fold(Transaction::new(), |t, n| {
             t.write(key("wide"), n * 8192 + 5, vec![number as u8; 60])
         }),
-        // Heads that grow.
+        // Growing heads.
         2 => {
             let large = key(format!("large{}", rng.below(6)));
             let t = Transaction::new().set_attr(
@@ -70,7 +70,7 @@ fn some_larger(rng: &mut Rng, number: u64) -> Transaction {
             );
             t.omap_set(large, "k", vec![number as u8; 3000])
         }
-        // Small changes to all of them: more than the smallest log takes.
+        // Small changes to all of them: more than the smallest log can hold.
         3 => (0..6).fold(Transaction::new(), |t, n| {
             t.set_attr(key(format!("large{n}")), "b", number.to_string())
         }),
@@ -91,7 +91,7 @@ fn some_larger(rng: &mut Rng, number: u64) -> Transaction {
     t.omap_set(key("meta"), "last", number.to_be_bytes().to_vec())
 }
 
-/// One step: `false` if the store has no room for it.
+/// One step: `false` if the store has no space for it.
 fn submit(rig: &mut Rig, transaction: &Transaction, number: u64) -> bool {
     for _ in 0..20_000 {
         match rig.store.submit(transaction.clone(), Token(number)) {
@@ -118,7 +118,7 @@ fn flat(answer: Result<ReadReply, ReadError>) -> Result<ReadReply, ReadError> {
     })
 }
 
-/// The same question without a limit.
+/// The same read without a limit.
 fn whole(read: &Read) -> Read {
     match read.clone() {
         Read::List {
@@ -145,8 +145,8 @@ fn whole(read: &Read) -> Read {
     }
 }
 
-/// Whether an answer is right where the whole of it is this: what stops early says so. (It may say
-/// so where nothing follows.)
+/// Whether an answer is correct given the complete answer: a truncated one must say so. (It may say
+/// so even if nothing follows.)
 fn is_right(found: &Result<ReadReply, ReadError>, all: &Result<ReadReply, ReadError>) -> bool {
     match (found, all) {
         (Ok(ReadReply::List { keys, more: true }), Ok(ReadReply::List { keys: all, .. })) => {
@@ -210,7 +210,7 @@ fn some_read(rng: &mut Rng) -> Read {
     }
 }
 
-/// A life of one store between two power cuts. Returns the state after the cut that ends it.
+/// A store between two power cuts. Returns the state after the cut that ends it.
 struct Life {
     rig: Rig,
     model: RamStore,
@@ -289,7 +289,7 @@ fn life(seed: u64, borders: &mut Borders) {
         asked: BTreeMap::new(),
     };
     if seed.is_multiple_of(5) {
-        // Little room, in pieces.
+        // Little space, fragmented.
         for n in 0..400 {
             if !life.step(Transaction::new().write(
                 ObjectKey::new(D, format!("b{n}")),
@@ -342,8 +342,7 @@ fn life(seed: u64, borders: &mut Borders) {
             life.look_at_answers(&what);
         }
         borders.add(&life.rig.store.usage().borders);
-        // The power fails at one of the last steps, and what was not flushed is there, torn, or
-        // not.
+        // The power fails at one of the last steps; unflushed writes are there, torn, or missing.
         let steps = life.rig.device.steps();
         let end = steps.len() - rng.below(steps.len() as u64 / 2 + 1) as usize;
         let (mut cuts, mut committed, mut submitted) = (PowerCuts::new(start), before, before);
@@ -363,7 +362,7 @@ fn life(seed: u64, borders: &mut Borders) {
         });
         let what = format!("seed {seed}, cut {cut}");
         let device = TestDevice::with_image(LENGTH, image);
-        // A superblock's copy may be torn: the other one serves.
+        // One copy of the superblock may be torn: the other one serves.
         let findings = check(&device.blocking(), CheckOptions { data: true })
             .expect("readable")
             .findings;
@@ -374,8 +373,8 @@ fn life(seed: u64, borders: &mut Borders) {
         options = drawn(&mut rng);
         let mut rig = Rig::open(device, &options, seed ^ cut);
         let last = last_transaction(&mut rig).max(before);
-        // Removals alone bear no number, and some change nothing: the state is that of one of those
-        // that follow.
+        // Transactions that only remove have no number, and some change nothing: the state is that
+        // of one of the following ones.
         let found = dump(&mut rig);
         let candidates: Vec<u64> = life
             .models
@@ -412,22 +411,21 @@ fn life(seed: u64, borders: &mut Borders) {
     drop(reopen(life.rig, &options));
 }
 
-/// Prints the table, and fails on a border that was not crossed.
+/// Prints the table, and fails on a limit that was not crossed.
 #[test]
 pub fn every_border_is_crossed_and_the_store_is_the_model() {
     let mut borders = Borders::default();
     for seed in 0..24 {
         life(seed, &mut borders);
     }
-    // Blocks that are replaced while they wait, chunks in pieces: on a device that is nearly full.
+    // Blocks that are replaced while they wait, scattered chunks: on a nearly full device.
     for seed in [3, 5] {
         crate::pressure::life(seed, &mut borders);
     }
     for (name, count) in borders.counts() {
         println!("{name:>24} {count}");
     }
-    // Chance does not come to these, and `planted` and `never_fails` go there themselves and assert
-    // it.
+    // Random workloads do not reach these; `planted` and `never_fails` do and assert it.
     let elsewhere = ["write_back_after_read", "scattered_chunks"];
     let never = borders
         .counts()

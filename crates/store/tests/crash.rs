@@ -1,18 +1,18 @@
-//! Power cuts at every boundary of a workload, inside checkpoint jobs too.
+//! Power cuts at every step of a workload, inside checkpoint jobs too.
 //!
-//! One run is recorded; at every step that changes what a cut could leave, the medium is what was
-//! durable plus some of the writes that were not, in sectors. Each image is opened and must hold a
-//! prefix of the transactions, each whole, at least up to the last one reported committed; the
-//! offline check must be clean; and the store must work on.
+//! One run is recorded; at every step that changes the possible results of a cut, the medium is the
+//! durable state plus some of the other writes, in sectors. Each image is opened and must contain a
+//! prefix of the transactions, each complete, at least up to the last one reported committed; the
+//! offline check must be clean; and the store must continue to work.
 //!
-//! Tried on purpose, one line broken at a time, and seen to fail here: the flush before the
-//! acknowledgement skipped; freed units used again before the freeing transaction is durable; a
-//! torn log group trusted; the epoch not checked; a checkpoint that does not wait for its group;
-//! one that does not wait for `needs`; the flush before a group with large writes skipped; the
-//! index's checksums not flushed before its superblock; the mirror superblock not written;
-//! replay writing blocks that were freed later; waiting units counted as taken in a checkpoint;
-//! clones not marked as shared in their source. Skipping only the flush after write-back is not
-//! seen: the index's own first flush covers it.
+//! Tried on purpose, one broken line at a time, and detected here: the flush before the
+//! acknowledgement skipped; freed units reused before the freeing transaction is durable; a torn
+//! log group trusted; the epoch not checked; a checkpoint that does not wait for its group; one
+//! that does not wait for `needs`; the flush before a group with large writes skipped; the index's
+//! checksums not flushed before its superblock; the mirror superblock not written; replay writing
+//! blocks that were freed later; waiting units counted as taken in a checkpoint; clones not marked
+//! as shared in their source. Skipping only the flush after write-back is not detected: the index's
+//! own first flush covers it.
 
 use crate::rig::*;
 use nacre_store::testing::{Completion, Image, PowerCuts, Step, TestDevice};
@@ -21,8 +21,8 @@ use std::collections::BTreeMap;
 
 const LENGTH: u64 = 16 << 20;
 
-/// Checkpoints every dozen transactions. Every second life keeps blocks of small objects in place,
-/// too.
+/// Checkpoints every dozen transactions. Every second instance keeps blocks of small objects in
+/// place, too.
 fn small(seed: u64) -> OpenOptions {
     OpenOptions {
         small_object_max: if seed.is_multiple_of(2) { 64 << 10 } else { 0 },
@@ -41,7 +41,7 @@ fn small(seed: u64) -> OpenOptions {
     }
 }
 
-/// A recorded life of a store.
+/// A recorded run of a store.
 struct Recording {
     start: Image,
     steps: Vec<Step>,
@@ -162,7 +162,7 @@ fn brief(dump: Option<&ObjectDump>) -> String {
     dump.map_or("nothing".into(), |d| d.brief())
 }
 
-/// Cuts the power at every step, keeping random parts of what was loose.
+/// Cuts the power at every step, keeping random parts of the loose writes.
 pub fn cut_everywhere(seed: u64, transactions: u64, images_per_cut: u64) -> usize {
     let recording = record(seed, transactions);
     let mut rng = Rng::new(seed ^ 0xdead);
@@ -182,7 +182,7 @@ pub fn cut_everywhere(seed: u64, transactions: u64, images_per_cut: u64) -> usiz
         boundaries += 1;
         let loose = cuts.loose();
         for n in 0..images_per_cut {
-            // All, none, some whole, or some torn.
+            // All, none, some complete, or some torn.
             let (mode, subset, torn) = (
                 rng.below(8),
                 rng.below(1 << loose.min(30)),
@@ -284,7 +284,8 @@ fn recovery_survives_power_cuts() {
                         sector % 2 == n % 2
                     }
                 });
-                // The first recovery read everything from the medium: the second must find no less.
+                // The first recovery read everything from the medium: the second must find at least
+                // as much.
                 survive(
                     &recording,
                     &mut dumps,
@@ -299,8 +300,8 @@ fn recovery_survives_power_cuts() {
     }
 }
 
-/// A whole group of an earlier life, right behind the new life's last one, must not be taken for
-/// its successor.
+/// An intact group of an earlier instance, just after the new instance's last one, must not be
+/// taken for its successor.
 #[test]
 fn the_log_of_an_earlier_life_is_never_replayed() {
     an_earlier_life();

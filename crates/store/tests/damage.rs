@@ -1,4 +1,4 @@
-//! Rot, bad sectors, failing devices, wrong disks: a precise error each time, never wrong data.
+//! Bit rot, bad sectors, failing devices, wrong disks: a precise error each time, never wrong data.
 
 use crate::rig::*;
 use nacre_store::testing::{Image, TestDevice};
@@ -7,7 +7,7 @@ use nacre_types::{ClusterId, OsdId};
 
 const LENGTH: u64 = 16 << 20;
 
-/// Where `pattern` lies on the device.
+/// The offsets of `pattern` on the device.
 fn find(image: &Image, pattern: &[u8]) -> Vec<u64> {
     let mut bytes = vec![0; LENGTH as usize];
     image.read(0, &mut bytes);
@@ -79,7 +79,7 @@ fn rotten_data_is_an_error_until_the_block_is_written_whole() {
     };
     assert_eq!(findings(&rig.device), [finding("a"), finding("clone")]);
 
-    // Overwriting a part cannot make the rest right, and the owner hears of it, before it may read.
+    // Overwriting a part cannot repair the rest, and the owner is informed before it may read.
     rig.must(
         Transaction::new()
             .write(key("b"), 3, vec![2; 5])
@@ -103,7 +103,7 @@ fn rotten_data_is_an_error_until_the_block_is_written_whole() {
         ),
         "nor can a restart"
     );
-    // Copying a part carries the loss along.
+    // Cloning a range clones the loss.
     let copy = Op::CloneRange {
         from: key("a"),
         to: key("part"),
@@ -142,7 +142,7 @@ fn an_unreadable_sector_is_an_error_of_its_block_only() {
     rig.settle();
     let at = find(&rig.device.live(), &content[8192..12288])[0];
     rig.device.make_unreadable(at);
-    // The check says so, too. (A stranger's: it passed over what it could not read.)
+    // The check reports it, too. (From a reviewer: it skipped blocks that it could not read.)
     let finding = Finding::Data {
         collection: C,
         key: "a".into(),
@@ -168,7 +168,7 @@ fn an_unreadable_sector_is_an_error_of_its_block_only() {
         "the rest of the block is still unknown"
     );
     assert_eq!(rig.lost, [(2, key("a"))]);
-    // A whole block, and blocks beside it, are nobody's loss.
+    // Overwriting a whole block, or blocks beside it, loses nothing.
     rig.must(
         Transaction::new()
             .write(key("a"), 8192, vec![3; 4096])
@@ -179,9 +179,9 @@ fn an_unreadable_sector_is_an_error_of_its_block_only() {
     assert!(rig.data(&key("a")).is_ok() && rig.lost.len() == 1);
 }
 
-/// Parts of an unreadable block were overwritten, and its new content waited in memory for its
-/// place. The next partial overwrite took what was there for whole: zeros were read in place of
-/// what was lost.
+/// Parts of an unreadable block were overwritten, and its new content waited in memory to be
+/// written to its place. The next partial overwrite took that content for intact: zeros were read
+/// instead of the lost data.
 #[test]
 fn what_was_lost_stays_lost_when_its_block_is_overwritten_in_memory() {
     let mut rig = Rig::fresh(1);
@@ -214,7 +214,7 @@ fn what_was_lost_stays_lost_when_its_block_is_overwritten_in_memory() {
     };
     still_lost(&mut rig);
     assert_eq!(rig.lost, [(2, key("a")), (3, key("a")), (4, key("a"))]);
-    // It comes to its place, where the disk can be read again now.
+    // It is written to its place, where the disk can be read again now.
     rig.settle();
     rig.store.rest();
     rig.settle();
@@ -250,8 +250,8 @@ fn a_rotten_index_is_noticed_wherever_it_rots() {
             [] => {} // an old page that no commit refers to
             [Finding::IndexBlock(_), ..] => {
                 noticed += 1;
-                // Whether it opens depends on where the page is; the object must never be read
-                // wrongly.
+                // Whether the store opens depends on the position of the page; wrong data must
+                // never be read.
                 if let Ok(mut store) = open(&device, &options()) {
                     store.read(Read::Stat(key("object-150")), Token(1));
                     let (mut jobs, mut events) = (Vec::new(), Vec::new());
@@ -289,7 +289,7 @@ fn one_superblock_may_rot_but_not_both() {
         }
         open(&device, &options()).expect("the other copy serves");
     }
-    // (Planted by a stranger.) It may also be that it cannot be read.
+    // (Planted by a reviewer.) The page may also be unreadable.
     for bad in [&[0][..], &[128 << 10], &[0, 128 << 10]] {
         let device = TestDevice::with_image(LENGTH, sound.clone());
         bad.iter().for_each(|at| device.make_unreadable(*at));
@@ -361,7 +361,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
     })
 }
 
-/// Gives a superblock the checksum of what it covers.
+/// Computes a superblock's checksum.
 fn seal(bytes: &mut [u8]) {
     let covered = u32::from_le_bytes(bytes[112..116].try_into().expect("four bytes")) as usize;
     bytes[12..16].fill(0);
@@ -369,9 +369,9 @@ fn seal(bytes: &mut [u8]) {
     bytes[12..16].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// F6: a newer release wrote the superblock last, or went on with the log. The older copy of the
-/// one must not win, the other is not the log's end: what was acknowledged since would be gone
-/// without a word.
+/// F6: a newer release wrote the superblock last, or continued the log. The older copy of the
+/// superblock must not win, and the group must not count as the log's end: everything acknowledged
+/// since would silently be lost.
 #[test]
 fn what_a_newer_release_wrote_is_refused() {
     let mut rig = Rig::fresh(1);
@@ -401,13 +401,13 @@ fn what_a_newer_release_wrote_is_refused() {
             "{error}"
         );
         assert_eq!(device.live(), image, "and nothing was written");
-        // The same, torn: it is no superblock, and the other one serves.
+        // The same, torn: it is not a valid superblock, and the other one serves.
         bytes[600] ^= 1;
         image.write(slot, &bytes);
         assert!(open(&TestDevice::with_image(LENGTH, image.clone()), &options()).is_ok());
     }
-    // Older releases': the first has no length of what it covers, the second has logs of groups
-    // that are no records.
+    // Older releases': the first has no length of the covered part, the second has logs whose
+    // groups are not records.
     for version in [1, 2] {
         let mut image = live.clone();
         for slot in [0, 128 << 10] {
@@ -455,7 +455,7 @@ fn what_a_newer_release_wrote_is_refused() {
         let error = open(&device, &options()).err().expect("not ours");
         assert_eq!(error, OpenError::ForeignLog { version: 4 });
         assert!(error.to_string().contains("another release"), "{error}");
-        // Of another salt it is somebody's data, and the end of the log.
+        // With another salt it is client data, and the end of the log.
         let mut data = image.clone();
         data.write(at + 40, &[1]);
         let after = open(&TestDevice::with_image(LENGTH, data), &options());
@@ -463,8 +463,8 @@ fn what_a_newer_release_wrote_is_refused() {
     }
 }
 
-/// F5: a flush failed, the daemon stopped, and was started again. The page cache still had what is
-/// not on the medium, and no flush writes it any more: the store must not go on from there.
+/// F5: a flush failed, the daemon stopped, and was started again. The page cache still had data
+/// that is not on the medium, and no flush writes it any more: the store must not continue from it.
 #[test]
 fn what_a_failed_flush_lost_is_not_believed() {
     for fuse in 0..12 {
@@ -490,7 +490,7 @@ fn what_a_failed_flush_lost_is_not_believed() {
         let committed = events.contains(&Event::Committed(Token(2)));
         drop(rig);
         device.mend();
-        // Once the store is open the medium is what counts: the power may fail at any time.
+        // Once the store is open only the medium counts: the power may fail at any time.
         drop(Rig::open(device.clone(), &options(), 1));
         let _ = device.blocking().forget_cached();
         let mut rig = Rig::open(device.clone(), &options(), 1);
@@ -504,8 +504,8 @@ fn what_a_failed_flush_lost_is_not_believed() {
     }
 }
 
-/// F25: a block of an index chunk's checksums reads as zeros. Zero was "never written", so the
-/// index's pages read as zeros too, and redb panicked.
+/// F25: a block of an index chunk's checksums reads as zeros. Zero meant "never written", so the
+/// index's pages were read as zeros too, and redb panicked.
 #[test]
 fn zeroed_checksums_of_the_index_are_noticed() {
     let mut rig = Rig::fresh(1);
@@ -544,7 +544,7 @@ fn zeroed_checksums_of_the_index_are_noticed() {
         );
         noticed += 1;
         if let Ok(mut store) = open(&device, &options()) {
-            // Then some record of it cannot be read.
+            // Then some record of the index cannot be read.
             let (mut jobs, mut events) = (Vec::new(), Vec::new());
             for number in 1..=200 {
                 store.read(
@@ -567,7 +567,7 @@ fn zeroed_checksums_of_the_index_are_noticed() {
     assert!(noticed > 0);
 }
 
-/// Sets a feature bit in both superblocks, validly.
+/// Sets a feature bit in both superblocks, with valid checksums.
 fn with_feature(image: &Image, field: usize) -> TestDevice {
     let mut image = image.clone();
     for slot in [0, 128 << 10] {
@@ -631,8 +631,8 @@ fn formats_of_the_future_and_stores_of_others_are_refused() {
     assert_eq!(device.live(), live, "and nothing was written");
 }
 
-/// A failed write or flush is reported once, last; nothing is committed after it, and nothing is
-/// retried.
+/// A failed write or flush is reported once, as the last event; nothing is committed after it, and
+/// nothing is retried.
 #[test]
 fn a_failing_device_stops_the_store() {
     for fuse in 0..40 {
@@ -687,8 +687,8 @@ fn a_failing_device_stops_the_store() {
     }
 }
 
-/// What a store does by itself and for others: log, large writes, blocks to their place,
-/// checkpoints. Every few transactions one of each.
+/// All kinds of a store's work: log, large writes, write-back, checkpoints. Every few transactions
+/// one of each.
 fn busy() -> OpenOptions {
     OpenOptions {
         memtable_bytes: 6 << 10,
@@ -697,9 +697,9 @@ fn busy() -> OpenOptions {
     }
 }
 
-/// One write or flush fails, each in turn, and those behind it succeed. Whatever it was for, the
-/// store says so and stops: an error that was passed over is data that exists nowhere but in
-/// memory, once the log is cut. And all that was committed is on the medium.
+/// One write or flush fails, each in turn, and later ones succeed. Independent of its purpose, the
+/// store reports the failure and stops: an ignored error is data that exists only in memory, once
+/// the log is truncated. And everything committed is on the medium.
 #[test]
 fn no_write_or_flush_that_fails_is_passed_over() {
     let start = Rig::fresh(1).device.live();
@@ -788,8 +788,8 @@ fn turn(store: &mut Store<TestDevice>, jobs: &mut Vec<Job>, events: &mut Vec<Eve
     store.poll(events);
 }
 
-/// Reads of bad sectors fail. They end like others: units that are freed later are free, and
-/// nothing is waited for.
+/// Reads of bad sectors fail. They end like others: units freed later become free, and nothing
+/// waits for the reads.
 #[test]
 fn a_read_that_failed_keeps_nothing() {
     let mut rig = Rig::fresh(1);
@@ -816,9 +816,9 @@ fn a_read_that_failed_keeps_nothing() {
     drop(reopen(rig, &options()));
 }
 
-/// (Planted by a stranger: it was passed over.) A write or flush fails while a store opens, which
-/// writes back what is in its log and then cuts it. It does not open; and opens when the device is
-/// well again, with everything.
+/// (Planted by a reviewer: it was ignored.) A write or flush fails while a store opens, which
+/// writes back the blocks in its log and then truncates it. The store does not open; it opens with
+/// everything when the device works again.
 #[test]
 fn no_write_that_fails_while_a_store_opens_is_passed_over() {
     let options = OpenOptions {
@@ -867,13 +867,13 @@ fn no_write_that_fails_while_a_store_opens_is_passed_over() {
     assert!(tried > 5, "{tried}");
 }
 
-/// (Planted by a stranger.) A page of the index that cannot be read is a fault of the device, not
-/// damage of the index: other things are to be done about it. And the store stops: it used to ask
-/// for the same page for ever.
+/// (Planted by a reviewer.) A page of the index that cannot be read is a device error, not damage
+/// of the index: the remedies differ. And the store stops: it used to request the same page for
+/// ever.
 #[test]
 fn an_index_that_cannot_be_read_is_the_devices_fault() {
     let mut rig = Rig::fresh(1);
-    // So many that the index does not fit its cache.
+    // The index must not fit in its cache.
     for number in 1..=30 {
         let named = |t: Transaction, n| {
             t.set_attr(
@@ -918,7 +918,7 @@ fn an_index_that_cannot_be_read_is_the_devices_fault() {
         let failed = Event::Failed(StoreFailure::Device(DeviceError::Os(5)));
         if events.contains(&failed) {
             noticed += 1;
-            // And then it is quiet.
+            // Afterwards it is idle.
             store.jobs(&mut jobs);
             assert!(jobs.is_empty());
         } else {
@@ -935,8 +935,8 @@ fn an_index_that_cannot_be_read_is_the_devices_fault() {
     assert!(noticed >= 1, "at work");
 }
 
-/// (Seed 2632 of the simulator.) What stood among objects' blocks had become pages of the index, so
-/// that a test that damaged data damaged the index: the store did not open, and nothing was wrong.
+/// (Seed 2632 of the simulator.) Former blocks of objects had become pages of the index, so that a
+/// test that damaged data damaged the index: the store did not open, although it had no bug.
 #[test]
 fn where_the_index_lies_now_are_no_blocks_of_objects() {
     let mut rig = Rig::fresh(1);

@@ -1,4 +1,4 @@
-//! What clients write must never be taken for the store's own records.
+//! Clients' data must never be taken for the store's own records.
 
 use crate::rig::*;
 use nacre_store::*;
@@ -33,9 +33,9 @@ fn newest(rig: &Rig, before: u64) -> Vec<u8> {
         .expect("a group was written")
 }
 
-/// F3: a client that knows the format writes a block which holds a group for the log: right place
-/// one lap later, right epoch, right number, right checksum. Then the power fails when the log has
-/// come to it. Replay removed somebody else's object.
+/// F3: a client that knows the format writes a block that contains a group for the log: right
+/// position one lap later, right epoch, right number, right checksum. Then the power fails when the
+/// log has reached it. Replay removed another client's object.
 #[test]
 fn a_group_in_somebodys_payload_is_never_replayed() {
     let mut rig = Rig::open(Rig::format(LENGTH), &in_place(), 1);
@@ -49,7 +49,7 @@ fn a_group_in_somebodys_payload_is_never_replayed() {
         rig.must(t, token);
         rig.settle();
     };
-    // What it looks like on the way to the log: how long the records before the payload are.
+    // Its form in the log: the length of the records before the payload.
     step(
         &mut rig,
         Transaction::new().write(key("evil"), 0, vec![2; 8192]),
@@ -77,7 +77,7 @@ fn a_group_in_somebodys_payload_is_never_replayed() {
     let records_forged = [&(change.len() as u32).to_le_bytes()[..], &change].concat();
     forged[32..36].copy_from_slice(&(records_forged.len() as u32).to_le_bytes());
     forged[36..40].fill(0);
-    // All that a client can know: not the number that was drawn when the store was opened.
+    // Everything that a client can know: not the salt that was chosen when the store was opened.
     forged[40..64].fill(0);
     let crc = crc32c(&[&forged[..], &records_forged].concat());
     forged[56..60].copy_from_slice(&crc.to_le_bytes());

@@ -1,9 +1,10 @@
-//! Near full and full: refused before anything happens, deletes always work, and space comes back.
+//! Nearly full and full: transactions are refused before they have any effect, deletes always work,
+//! and space is reclaimed.
 
 use crate::rig::*;
 use nacre_store::*;
 
-/// Submits until the store says it is full; returns how many were taken.
+/// Submits until the store is full; returns the number of accepted transactions.
 fn fill(rig: &mut Rig, from: u64, make: impl Fn(u64) -> Transaction) -> u64 {
     let (mut number, mut refused) = (from, 0);
     loop {
@@ -17,7 +18,7 @@ fn fill(rig: &mut Rig, from: u64, make: impl Fn(u64) -> Transaction) -> u64 {
             }
             Err(SubmitError::Full { needed, available }) => {
                 assert!(needed > available, "{needed} {available}");
-                // Units given back by what is under way may still come.
+                // Units freed by work in progress may still become available.
                 if !rig.store.is_busy() {
                     return number - from;
                 }

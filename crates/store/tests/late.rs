@@ -1,11 +1,11 @@
-//! What comes late: the store has gone on since it was begun.
+//! Late results: the store has changed since they were requested.
 
 use crate::rig::*;
 use bytes::Bytes;
 use nacre_store::testing::Completion;
 use nacre_store::*;
 
-/// Lets a checkpoint begin and end, whatever else is out.
+/// Lets a checkpoint begin and end, regardless of other work.
 fn checkpoint(rig: &mut Rig) {
     let before = rig.store.usage().checkpoints;
     rig.store.rest();
@@ -18,8 +18,9 @@ fn checkpoint(rig: &mut Rig) {
     panic!("no checkpoint");
 }
 
-/// Scans looked at the index, then a checkpoint moved memory's newest into it, then they came back.
-/// That was neither in them nor in memory: keys committed long before were missing from answers.
+/// Scans read the index, then a checkpoint moved memory's newest records into it, then the scans
+/// returned. Those records were neither in them nor in memory: keys committed long before were
+/// missing from answers.
 #[test]
 fn a_scan_from_before_a_checkpoint_hides_nothing() {
     let mut rig = Rig::fresh(1);
@@ -83,10 +84,10 @@ fn a_scan_from_before_a_checkpoint_hides_nothing() {
     assert_eq!((answer(list), answer(omap)), (all('o'), all('k')));
 }
 
-/// A block waited its turn in a checkpoint, and was overwritten before that came.
-/// The new content went to its place, though no log had it yet; the checkpoint then cut the old one
-/// off the log. After a power cut the block was neither: its checksum failed, and what had been
-/// committed was gone.
+/// A block waited in a checkpoint to be written back, and was overwritten before that. The new
+/// content went to its place, though no log had it yet; the checkpoint then truncated the old one
+/// from the log. After a power cut the block was neither: its checksum failed, and committed data
+/// was lost.
 #[test]
 fn a_block_that_was_overwritten_before_its_turn_keeps_what_was_committed() {
     const LENGTH: u64 = 16 << 20;
@@ -121,7 +122,7 @@ fn a_block_that_was_overwritten_before_its_turn_keeps_what_was_committed() {
         Transaction::new().write(key("a"), 2 * 4096, vec![2; 4096]),
         2,
     );
-    // Nobody kicks: nothing logs it.
+    // Without a `kick`: nothing logs it.
     for _ in 0..100 {
         while rig.device.in_flight() > 0 {
             rig.device.complete(0);
@@ -140,9 +141,9 @@ fn a_block_that_was_overwritten_before_its_turn_keeps_what_was_committed() {
     );
 }
 
-/// Records that were looked up stayed as long as any read waited: with two jobs always out, as many
-/// reads at a time make it, all that were ever read. A daemon whose clients only read grew without
-/// an end.
+/// Looked-up records stayed as long as any read waited: with two jobs always running, as with many
+/// concurrent reads, all records ever read stayed. A daemon whose clients only read grew without
+/// limit.
 #[test]
 fn what_was_looked_up_for_reads_is_bounded_though_some_read_always_waits() {
     const OBJECTS: u64 = 30_000;
@@ -190,8 +191,8 @@ fn what_was_looked_up_for_reads_is_bounded_though_some_read_always_waits() {
     assert_eq!(found.count() as u64, OBJECTS, "each is answered");
 }
 
-/// (A stranger's planted bug.) An entry was written while a lookup of it was out; what the index
-/// had was put into the cache, which is asked before memory: reads found what had been overwritten.
+/// (Planted by a reviewer.) An entry was written while a lookup of it was running; the index's
+/// value was put into the cache, which is read before memory: reads found the overwritten value.
 #[test]
 fn an_entry_that_was_written_during_its_lookup_is_not_replaced_by_what_the_index_had() {
     let mut rig = Rig::fresh(1);
@@ -211,7 +212,7 @@ fn an_entry_that_was_written_during_its_lookup_is_not_replaced_by_what_the_index
             keys,
         }
     };
-    // The head and the number of the omap come first, in jobs of their own.
+    // The head and the number of the omap are looked up first, in jobs of their own.
     rig.store.read(read(&["none"]), Token(1 << 40));
     rig.settle();
     rig.store.read(read(&["k0", "k1"]), Token(2 << 40));
@@ -242,9 +243,9 @@ fn an_entry_that_was_written_during_its_lookup_is_not_replaced_by_what_the_index
     }
 }
 
-/// Weighing an omap of 10⁷ entries takes longer than checkpoints are apart beside a large removal.
-/// What came from before a checkpoint was thrown away and asked for again: a clone, and each write
-/// behind it, waited as long as they went on.
+/// Weighing an omap of 10⁷ entries takes longer than the interval between checkpoints beside a
+/// large removal. Results from before a checkpoint were discarded and requested again: a clone, and
+/// each write behind it, waited as long as the checkpoints continued.
 #[test]
 fn a_weight_from_before_a_checkpoint_counts_with_what_came_since() {
     let mut rig = Rig::fresh(1);

@@ -1,4 +1,4 @@
-//! What the offline check may hold in memory: it must run where the daemon ran.
+//! The memory of the offline check: it must run where the daemon ran.
 
 use crate::meter::held;
 use crate::rig::*;
@@ -6,7 +6,7 @@ use nacre_store::testing::TestDevice;
 use nacre_store::*;
 
 const MIB: usize = 1 << 20;
-/// The cache of the index's pages, and whatever does not grow with the store.
+/// The cache of the index's pages, and everything that does not grow with the store.
 const FIXED: usize = 13 * MIB;
 
 fn checked(device: &TestDevice) -> (Report, usize) {
@@ -17,7 +17,7 @@ fn checked(device: &TestDevice) -> (Report, usize) {
 }
 
 /// F53: the check held every object that it had seen, and a part of the index besides: with 10⁷
-/// objects it was killed for its memory, and every test of what it finds had passed.
+/// objects it was killed for its memory, although every test of its findings had passed.
 #[test]
 fn the_check_holds_eight_bytes_of_an_object() {
     const OBJECTS: u64 = 100_000;
@@ -39,12 +39,12 @@ fn the_check_holds_eight_bytes_of_an_object() {
     rig.settle();
     let device = rig.device.clone();
     drop(rig);
-    // All of it is in the index: the check holds what only the log has, and says so.
+    // All records are in the index: the check holds records that only the log has, as documented.
     drop(Rig::open(device.clone(), &options, 1));
     let (report, most) = checked(&device);
     assert_eq!(report.objects, OBJECTS);
     println!("{most} bytes for {OBJECTS} objects");
-    // A list that grows holds up to three times as much while it does.
+    // A growing vector takes up to three times its size.
     let allowed = FIXED + 3 * 8 * OBJECTS as usize + (LENGTH / 4096) as usize * 5 / 4;
     assert!(most < allowed, "{most} bytes, {allowed} are allowed");
 }

@@ -1,7 +1,7 @@
-//! How much memory a piece of work holds at a time: the test binary's allocator counts.
+//! Measures how much memory a piece of work holds at a time, with the test binary's allocator.
 //!
-//! A host part of this test binary, not of the crate: it implements the allocator trait, which is
-//! unsafe by its nature, and forwards everything unchanged.
+//! Belongs to the host side of this test binary, not to the crate: it implements the allocator
+//! trait, which is inherently unsafe, and forwards everything unchanged.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -9,20 +9,21 @@ use std::cell::Cell;
 struct Meter;
 
 thread_local! {
-    // Per thread: tests run side by side. What one thread gives back for another goes below 0.
+    // Per thread: tests run in parallel. Memory that one thread frees for another makes this
+    // negative.
     static HELD: Cell<isize> = const { Cell::new(0) };
     static MOST: Cell<isize> = const { Cell::new(0) };
 }
 
 fn note(bytes: isize) {
-    // While a thread is torn down there is nobody to count for.
+    // While a thread is torn down, nothing is counted.
     let _ = HELD.try_with(|held| {
         held.set(held.get() + bytes);
         let _ = MOST.try_with(|most| most.set(most.get().max(held.get())));
     });
 }
 
-// SAFETY: every call is handed to the system's allocator with the arguments it came with.
+// SAFETY: every call is forwarded to the system's allocator with its original arguments.
 unsafe impl GlobalAlloc for Meter {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size().cast_signed());
@@ -49,7 +50,8 @@ unsafe impl GlobalAlloc for Meter {
 #[global_allocator]
 static METER: Meter = Meter;
 
-/// What `run` gives, and the most bytes that this thread held meanwhile beyond what it held before.
+/// The result of `run`, and the maximum of bytes that this thread held meanwhile beyond those held
+/// before.
 pub fn held<T>(run: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.get();
     MOST.set(before);

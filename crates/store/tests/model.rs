@@ -1,11 +1,12 @@
-//! Whatever is asked, in whatever order jobs and I/O complete, the store answers as the model does.
+//! For all operations, and any order of completion of jobs and I/O, the store answers like the
+//! model.
 use crate::rig::*;
 use nacre_store::*;
 
 fn run(seed: u64, transactions: u64) {
     let mut rig = Rig::small(seed).shuffled(seed);
     let mut model = RamStore::new();
-    // Reads left in flight, and what the answer may be: the object's state at any moment since.
+    // Reads in flight, and their allowed answers: the object's state at any moment since.
     let mut open: Vec<(Token, Read, Vec<Flat>)> = Vec::new();
     let start = Transaction::new().create_collection(C).create_collection(D);
     model.submit(start, Token(0)).expect("valid");

@@ -1,6 +1,6 @@
-//! A transaction can be refused when it is submitted; once it was taken it never fails the store.
-//! Devices here are small, full or fragmented, and what is written is larger than the log, or costs
-//! more than it carries.
+//! A transaction can be refused when it is submitted; an accepted one never fails the store.
+//! Devices here are small, full or fragmented, and transactions are larger than the log, or need
+//! more space than their size.
 
 use crate::rig::*;
 use bytes::Bytes;
@@ -52,7 +52,7 @@ fn with_omap(rig: &mut Rig, object: &ObjectKey, count: u64, token: &mut u64) {
 }
 
 /// F12: 4,000 single bytes carry 100 KB and change 16 MiB of blocks. The store chose the log for
-/// them by what they carry, and stopped because its log of 1 MiB does not take 16.
+/// them by their size, and stopped because its log of 1 MiB cannot hold 16.
 #[test]
 fn scattered_bytes_are_counted_as_the_blocks_they_change() {
     let mut rig = Rig::open(Rig::format(96 << 20), &options(), 1);
@@ -70,7 +70,7 @@ fn scattered_bytes_are_counted_as_the_blocks_they_change() {
     assert!((0..4000).all(|n| data[n * 4096 + 7] == 2 && data[n * 4096 + 8] == 1));
 }
 
-/// F11: four metadata transactions of 455 KB, as monitors of the default size make them.
+/// F11: four metadata transactions of 455 KB, the size that monitors make by default.
 #[test]
 fn large_values_fit_the_index_of_a_nearly_empty_store() {
     for (length, size, count) in [
@@ -100,8 +100,8 @@ fn large_values_fit_the_index_of_a_nearly_empty_store() {
     }
 }
 
-/// F13: every second block is free, so no whole chunk of the index is: the store said full, and
-/// with less luck did not open.
+/// F13: every second block is free, so no contiguous chunk of the index is: the store reported
+/// full, and in worse cases did not open.
 #[test]
 fn a_fragmented_store_takes_data_and_opens() {
     let mut rig = Rig::open(Rig::format(32 << 20), &options(), 3);
@@ -124,7 +124,7 @@ fn a_fragmented_store_takes_data_and_opens() {
         rig.must(holes, token);
         rig.settle();
     }
-    // Every whole chunk that is left, for data: what remains are single blocks.
+    // Data takes every remaining contiguous chunk: what is left are single blocks.
     let mut scattered = 0;
     for life in 0..4 {
         rig = reopen(rig, &options());
@@ -211,8 +211,8 @@ fn an_omap_larger_than_the_log_is_cloned_and_removed() {
 }
 
 /// A large omap is copied in slices, and each counts as a transaction before the one that clones.
-/// That one was kicked when it was the last, and fell behind the kick by its own slices.
-/// A host kicks once and waits for the commit: it must come.
+/// The cloning one was kicked when it was the last, and its own slices moved it behind the kick. A
+/// host kicks once and waits for the commit: it must come.
 #[test]
 fn one_kick_commits_a_clone_in_slices() {
     let options = OpenOptions {
@@ -223,7 +223,7 @@ fn one_kick_commits_a_clone_in_slices() {
     let mut rig = Rig::open(Rig::format(32 << 20), &options, 1);
     rig.must(Transaction::new().create_collection(C), 0);
     with_omap(&mut rig, &key("a"), 60, &mut 0);
-    // What only memory has is not copied in slices.
+    // Entries that only memory has are not copied in slices.
     let mut rig = reopen(rig, &options);
     rig.must(Transaction::new().clone_object(key("a"), key("b")), 1);
     rig.store.kick();
@@ -239,7 +239,7 @@ fn one_kick_commits_a_clone_in_slices() {
     assert_eq!(omap_length(&mut rig, &key("b")), 60);
 }
 
-/// One transaction may remove or clone more than the log takes the records of.
+/// One transaction may remove or clone objects whose records exceed the log.
 #[test]
 fn records_larger_than_the_log_are_taken() {
     let mut rig = Rig::open(Rig::format(64 << 20), &options(), 1);
@@ -272,9 +272,9 @@ fn records_larger_than_the_log_are_taken() {
     ));
 }
 
-/// F38: removing a large omap was one checkpoint of as many transactions of the index as it took;
-/// the log was not cut meanwhile, and everybody waited. Now each checkpoint removes a slice, and
-/// others go on.
+/// F38: removing a large omap was one checkpoint of as many transactions of the index as necessary;
+/// the log was not truncated meanwhile, and all clients waited. Now each checkpoint removes a
+/// slice, and other transactions continue.
 #[test]
 fn a_large_omap_is_removed_in_slices() {
     let options = OpenOptions {
@@ -294,7 +294,7 @@ fn a_large_omap_is_removed_in_slices() {
         token + 1,
     );
     token += 1;
-    // What is removed is gone at once, whatever the index still has, and can be set anew.
+    // Removed entries are gone at once, although the index still has them, and can be set again.
     rig.must(
         Transaction::new()
             .omap_set(key("a"), "new", "1")
@@ -309,7 +309,7 @@ fn a_large_omap_is_removed_in_slices() {
         assert_eq!(omap_length(&mut rig, &key("b")), 0);
         assert_eq!(omap_length(&mut rig, &key("c")), 201);
     }
-    // Others write, and are committed, while it goes on.
+    // Other transactions are committed while it continues.
     for n in 0..40 {
         token += 1;
         rig.must(
@@ -325,7 +325,7 @@ fn a_large_omap_is_removed_in_slices() {
         }
         assert_eq!(rig.committed, token);
     }
-    // A crash in the middle, some times.
+    // Crashes in the middle, several times.
     for life in 0..4 {
         let device = rig.device.clone();
         drop(rig);
@@ -350,8 +350,8 @@ fn a_large_omap_is_removed_in_slices() {
     assert_eq!(report.omap_entries, 203);
 }
 
-/// F54: what was deleted goes back to the host, and nobody writes there meanwhile. A host that does
-/// not want it keeps nobody from using it again.
+/// F54: deleted space is discarded, and nothing is written there meanwhile. A host that does not
+/// reclaim it does not prevent its reuse.
 #[test]
 fn freed_space_goes_back_to_the_host() {
     for refused in [false, true] {
@@ -387,7 +387,7 @@ fn give_back(refused: bool) {
     rig.settle();
     rig.store.rest();
     for n in 42..300 {
-        // Enough for a checkpoint, and writes into what was freed.
+        // Enough for a checkpoint, and writes into freed space.
         rig.must(
             Transaction::new()
                 .set_attr(key("x"), "a", vec![n as u8; 2000])
@@ -409,10 +409,10 @@ fn give_back(refused: bool) {
         rig.data(&key("y")).expect("readable")[299 * 4096],
         299_u64 as u8
     );
-    // What has gone back does not go again and again.
+    // Discarded space is not discarded again and again.
     for n in 300..350 {
         if n == 320 {
-            // All that was freed before is in a checkpoint.
+            // Everything freed before is in a checkpoint.
             rig.settle();
         }
         let before = rig.store.usage();
@@ -430,9 +430,9 @@ fn give_back(refused: bool) {
     drop(reopen(rig, &options));
 }
 
-/// A primary asks what a clone will take before it orders one: what was ordered cannot be refused
-/// any more. The answer covers what the store takes for it, wherever the omap is (memory, index,
-/// both), and there are as many bytes left afterwards.
+/// A primary asks for the space of a clone before it orders one: an ordered update cannot be
+/// refused any more. The answer covers the space that the store takes for it, wherever the omap is
+/// (memory, index, both), and at least as many bytes remain as computed.
 #[test]
 fn what_a_clone_takes_is_known_before() {
     let mut rig = Rig::open(Rig::format(96 << 20), &options(), 1).shuffled(5);
@@ -474,7 +474,7 @@ fn what_a_clone_takes_is_known_before() {
             );
             rig.settle();
             let taken = before.saturating_sub(rig.store.usage().free);
-            // Beside what every transaction takes, for which updates have 16 KiB.
+            // In addition to the fixed cost of every transaction, for which updates have 16 KiB.
             assert!(
                 taken <= bytes + (16 << 10),
                 "{name}: {taken} bytes were taken, {bytes} were said"
@@ -485,8 +485,8 @@ fn what_a_clone_takes_is_known_before() {
     }
 }
 
-/// (Planted by a stranger.) An OSD orders what ends where an object may end: a store that refused
-/// it would stop every replica.
+/// (Planted by a reviewer.) An OSD orders updates up to the maximum object size: a store that
+/// refused them would stop every replica.
 #[test]
 fn an_object_may_be_as_large_as_it_is_said() {
     let max = nacre_store::api::OBJECT_SIZE_MAX;
@@ -513,8 +513,8 @@ fn an_object_may_be_as_large_as_it_is_said() {
     );
 }
 
-/// (Planted by a stranger.) The numbers of some thousand objects' omaps are remembered: beyond
-/// that, an object that was made anew kept its old number, and what was written to its omap was
+/// (Planted by a reviewer.) The numbers of some thousand objects' omaps are remembered: beyond
+/// that, an object that was created again kept its old number, and entries written to its omap were
 /// lost.
 #[test]
 fn numbers_of_omaps_are_right_beyond_those_that_are_remembered() {

@@ -1,16 +1,16 @@
-//! What planted bugs break ([`nacre_store::Mutant`]), where chance alone would take long to meet
-//! it: each story passes, and fails with its bug (`mutants.rs`).
+//! Stories for planted bugs ([`nacre_store::Mutant`]) that random workloads would take long to
+//! find: each story passes, and fails with its bug (`mutants.rs`).
 
 use crate::rig::*;
 use nacre_store::testing::{Completion, Image, TestDevice};
 use nacre_store::*;
 
-/// The store as a crash would leave it now.
+/// The store after a crash at this moment.
 fn crashed(rig: &Rig) -> TestDevice {
     TestDevice::with_image(Device::length(&rig.device), rig.device.live())
 }
 
-/// Enough for one.
+/// Enough transactions for one checkpoint.
 fn checkpoint(rig: &mut Rig, first: u64) {
     let before = rig.store.usage().checkpoints;
     for number in first..first + 20 {
@@ -23,8 +23,8 @@ fn checkpoint(rig: &mut Rig, first: u64) {
     assert!(rig.store.usage().checkpoints > before);
 }
 
-/// Runs of units that reach from one group of the allocator into others are taken and freed in all
-/// of them: in checkpoints and by replay.
+/// Runs of units that extend over several groups of the allocator are taken and freed in all of
+/// them: in checkpoints and by replay.
 pub fn runs_go_over_the_borders_of_allocation_groups() {
     // In the log only.
     let late = OpenOptions {
@@ -55,7 +55,7 @@ pub fn runs_go_over_the_borders_of_allocation_groups() {
     assert_sound(&crashed(&rig));
 }
 
-/// CEPH-57: a block that is freed before it came to its place never gets there.
+/// CEPH-57: a block that is freed before it was written back never is.
 pub fn what_was_freed_is_not_written_back() {
     let options = OpenOptions {
         deferred_bytes: 1 << 20,
@@ -91,7 +91,8 @@ pub fn what_was_freed_is_not_written_back() {
     );
 }
 
-/// A checkpoint that does not end bounds what is taken and applied meanwhile: memory is finite.
+/// A checkpoint that does not end limits the transactions accepted and applied meanwhile: memory is
+/// finite.
 pub fn a_checkpoint_that_lasts_bounds_what_is_in_memory() {
     let mut rig = Rig::open(Rig::format(64 << 20), &options(), 1);
     rig.must(Transaction::new().create_collection(C), 0);
@@ -137,8 +138,8 @@ pub fn a_checkpoint_that_lasts_bounds_what_is_in_memory() {
     );
 }
 
-/// How large an omap is is asked again after a checkpoint: a clone that has no room is refused, and
-/// fails nothing.
+/// The size of an omap is asked again after a checkpoint: a clone without space is refused, and
+/// nothing fails.
 pub fn a_clone_without_room_is_refused() {
     let mut rig = Rig::open(Rig::format(32 << 20), &options(), 1);
     rig.must(
@@ -189,8 +190,8 @@ pub fn a_clone_without_room_is_refused() {
     panic!("busy for ever");
 }
 
-/// Values of which each takes many pages of the index, until there is no room: none that was taken
-/// fails the store.
+/// Values that each take many pages of the index, until there is no space: no accepted one fails
+/// the store.
 pub fn large_values_fill_the_index() {
     let mut rig = Rig::open(
         Rig::format(48 << 20),
@@ -240,7 +241,7 @@ pub fn large_values_fill_the_index() {
     }
 }
 
-/// Lets everything that is under way on the device end but its first three operations, reads, until
+/// Completes all operations in flight on the device except its first three, which are reads, until
 /// nothing more happens.
 fn all_but_the_reads(rig: &mut Rig) {
     for _ in 0..200 {
@@ -253,7 +254,7 @@ fn all_but_the_reads(rig: &mut Rig) {
     }
 }
 
-/// What a read under way looks at stays as it was: it is not overwritten in place, not used again,
+/// The blocks of a read in flight stay unchanged: they are not overwritten in place, not reused,
 /// not discarded.
 pub fn a_read_under_way_keeps_its_blocks() {
     let options = OpenOptions {
@@ -264,7 +265,7 @@ pub fn a_read_under_way_keeps_its_blocks() {
     for removed in [false, true] {
         let mut rig = Rig::open(Rig::format(16 << 20), &options, 1);
         rig.must(Transaction::new().create_collection(C), 0);
-        // Two runs of blocks, which do not touch.
+        // Two separate runs of blocks.
         for (number, name, offset) in [(1, "a", 0), (2, "b", 0), (3, "a", 4096)] {
             rig.must(
                 Transaction::new().write(key(name), offset, vec![number as u8; 4096]),
@@ -287,7 +288,7 @@ pub fn a_read_under_way_keeps_its_blocks() {
             false => Transaction::new().write(key("a"), 4096, vec![9; 4096]),
         };
         rig.must(t, 4);
-        // It begins later, and looks at something else.
+        // It begins later, and reads something else.
         rig.store.read(
             Read::Data {
                 object: key("b"),
@@ -298,7 +299,7 @@ pub fn a_read_under_way_keeps_its_blocks() {
         );
         assert_eq!(rig.device.in_flight(), 3, "two parts of one, and another");
         for number in 5..60 {
-            // Enough for checkpoints, and for freed units to be wanted; until one of them waits for
+            // Enough for checkpoints, and for a demand for freed units; until one of them waits for
             // the read.
             if !step_beside_the_read(&mut rig, number) {
                 break;
@@ -327,7 +328,7 @@ pub fn a_read_under_way_keeps_its_blocks() {
     }
 }
 
-/// A transaction beside two reads that last; `false`: the store is busy.
+/// A transaction during two long reads; `false`: the store is busy.
 fn step_beside_the_read(rig: &mut Rig, number: u64) -> bool {
     let t = Transaction::new().set_attr(key("x"), "a", vec![number as u8; 1500]);
     let t = t.write(key(format!("n{number}")), 0, vec![number as u8; 20_000]);
@@ -346,7 +347,7 @@ fn step_beside_the_read(rig: &mut Rig, number: u64) -> bool {
 
 const LOG: u64 = 256 << 10;
 
-/// Position and place in the ring of each group of the log's last epoch, in order.
+/// Position and offset in the ring of each group of the log's last epoch, in order.
 fn groups(image: &Image, ring: u64) -> Vec<(u64, u64)> {
     let number = |block: &[u8], at: usize| {
         u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"))
@@ -376,7 +377,7 @@ fn opens(length: u64, image: Image, options: &OpenOptions) -> Result<(), OpenErr
     Store::open(device.clone(), device.blocking(), options).map(drop)
 }
 
-/// A log that has wrapped: the last group before the ring's end is damaged, and those behind it, at
+/// A log that has wrapped: the last group before the ring's end is damaged, and those after it, at
 /// the ring's beginning, prove that it was acknowledged.
 pub fn damage_just_before_the_wrap_is_no_end_of_the_log() {
     let options = OpenOptions {
@@ -433,8 +434,8 @@ pub fn damage_just_before_the_wrap_is_no_end_of_the_log() {
     panic!("{tried} wraps");
 }
 
-/// A damaged group that is longer than what is read at once: those behind it still prove that it
-/// was acknowledged.
+/// A damaged group that is longer than the part read at once: later ones still prove that it was
+/// acknowledged.
 pub fn damage_of_a_long_group_is_no_end_of_the_log() {
     let options = OpenOptions {
         deferred_write_max: 64 << 10,
@@ -456,7 +457,7 @@ pub fn damage_of_a_long_group_is_no_end_of_the_log() {
     let mut rig = Rig::open(device, &options, 1);
     rig.must(Transaction::new().create_collection(C), 0);
     rig.settle();
-    // What is there is overwritten in place.
+    // Existing blocks are overwritten in place.
     let long = (0..6).fold(Transaction::new(), |t, n| {
         t.write(key(format!("{n}")), 0, vec![n; 60_000])
     });
@@ -479,9 +480,9 @@ pub fn damage_of_a_long_group_is_no_end_of_the_log() {
     );
 }
 
-/// The last group of a log was taken for one that had never been acknowledged when it was damaged,
-/// or a block beside it: what had been committed was gone without a word. At rest it is damage:
-/// that of a record is said when the store is opened, that of a block when it is read.
+/// If the last group of a log, or a block beside it, was damaged, the group was taken for one that
+/// had never been acknowledged: committed data was silently lost. In an idle store this is detected
+/// as damage: of a record when the store is opened, of a block when it is read.
 pub fn damage_at_the_end_of_a_log_at_rest_is_damage() {
     for stops in [false, true] {
         damage_at_the_end(stops);
@@ -536,8 +537,8 @@ fn damage_at_the_end(stops: bool) {
     );
 }
 
-/// A block that cannot be read is overwritten in part: the owner of the object hears of it before
-/// anybody may read, of that object only.
+/// An unreadable block is partly overwritten: the owner of the object is informed before any read,
+/// of that object only.
 pub fn what_an_overwrite_loses_is_told() {
     let mut rig = Rig::fresh(1);
     rig.must(

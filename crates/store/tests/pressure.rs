@@ -1,9 +1,9 @@
-//! Little room, in pieces, and everything at once: reads under way while units are freed, discarded
-//! and used again; checkpoints and openings on a device that is full and fragmented; more blocks on
-//! their way to their place than go at once, replaced meanwhile; a log of few groups that wraps;
-//! the process killed now and then.
+//! Little, fragmented space, and everything at once: reads in flight while units are freed,
+//! discarded and reused; checkpoints and openings on a device that is full and fragmented; more
+//! blocks to write back than are written at once, replaced meanwhile; a log of few groups that
+//! wraps; the process killed from time to time.
 //!
-//! A discarded block reads as nonsense, so a unit that is given away too early shows at once.
+//! A discarded block reads as garbage, so a unit that is released too early is detected at once.
 
 use crate::crash::first_difference;
 use crate::rig::*;
@@ -115,7 +115,7 @@ pub fn life(seed: u64, borders: &mut Borders) -> (u64, u64) {
     let first = Transaction::new().create_collection(C).create_collection(D);
     assert!(submit(&mut rig, &first, 0));
     model.submit(first, Token(0)).expect("valid");
-    // Ballast with holes: what is free is single blocks.
+    // Ballast with holes: only single blocks are free.
     let mut number = 0;
     let mut models: BTreeMap<u64, RamStore> = BTreeMap::new();
     let step = |rig: &mut Rig,
@@ -188,8 +188,8 @@ pub fn life(seed: u64, borders: &mut Borders) -> (u64, u64) {
         if !step(&mut rig, &mut model, &mut models, t, &mut number) {
             full += 1;
             let object = ObjectKey::new(C, format!("o{}", rng.below(8)));
-            // It only removes but for the number that it writes: that may be too much, the removal
-            // alone never is.
+            // It only removes, except for the number that it writes: that may be too much, the
+            // removal alone never is.
             if !step(
                 &mut rig,
                 &mut model,
@@ -251,7 +251,7 @@ pub fn life(seed: u64, borders: &mut Borders) -> (u64, u64) {
         for (token, (since, read)) in std::mem::take(&mut asked) {
             match rig.answers.remove(&token) {
                 Some(found) => {
-                    // It sees at least what was submitted before it, and whole transactions.
+                    // It sees at least the transactions submitted before it, completely.
                     let found = flat(found);
                     let known = models
                         .first_key_value()

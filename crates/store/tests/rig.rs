@@ -1,4 +1,4 @@
-//! What the tests share: a store on a test device, driven with jobs held back and reordered, and
+//! Shared by the tests: a store on a test device, driven with jobs held back and reordered, and
 //! random transactions.
 
 use bytes::Bytes;
@@ -30,7 +30,7 @@ impl Rng {
     }
 }
 
-/// Options that make a small workload meet every mechanism.
+/// Options with which a small workload exercises every mechanism.
 pub fn options() -> OpenOptions {
     OpenOptions {
         deferred_write_max: 12 << 10,
@@ -45,7 +45,7 @@ pub fn options() -> OpenOptions {
     }
 }
 
-/// The same; whole blocks of small objects stay in place, too, once they have one.
+/// The same; but whole blocks of small objects stay in place, too, once they have one.
 pub fn in_place() -> OpenOptions {
     OpenOptions {
         small_object_max: 0,
@@ -58,13 +58,13 @@ pub struct Rig {
     pub store: Store<TestDevice>,
     pub rng: Rng,
     held: Vec<Job>,
-    /// What transactions have lost of which objects.
+    /// The losses reported: transaction and object.
     pub lost: Vec<(u64, ObjectKey)>,
     pub events: Vec<Event>,
     pub answers: BTreeMap<Token, Result<ReadReply, ReadError>>,
     pub applied: u64,
     pub committed: u64,
-    /// The test keeps a job to itself.
+    /// The test holds a job back.
     pub keeps_job: bool,
     next_read: u64,
 }
@@ -100,7 +100,7 @@ impl Rig {
         }
     }
 
-    /// Room for little more than the workload, so that space is used again soon.
+    /// Space for little more than the workload, so that it is soon reused.
     pub fn small(seed: u64) -> Self {
         Self::with_collections(9 << 20, seed)
     }
@@ -142,7 +142,7 @@ impl Rig {
         panic!("busy for ever");
     }
 
-    /// Looks at events; checks their order.
+    /// Processes events; checks their order.
     fn drain(&mut self) {
         let from = self.events.len();
         self.store.poll(&mut self.events);
@@ -184,7 +184,7 @@ impl Rig {
         self.store.check();
     }
 
-    /// One wake-up of a host: some jobs finish, in any order; some stay out.
+    /// One wake-up of a host: some jobs finish, in any order; some continue.
     pub fn turn(&mut self) {
         self.store.jobs(&mut self.held);
         for _ in 0..self.held.len() {
@@ -241,7 +241,7 @@ impl Rig {
     }
 }
 
-/// The same questions to a store and to the model.
+/// The same reads for a store and for the model.
 pub trait Answers {
     fn answer(&mut self, read: Read) -> Result<ReadReply, ReadError>;
 }
@@ -269,7 +269,7 @@ pub struct ObjectDump {
     omap: Vec<(Bytes, Bytes)>,
 }
 impl ObjectDump {
-    /// Enough to see what differs.
+    /// Enough to show the difference.
     pub fn brief(&self) -> String {
         let sum = self
             .data
@@ -285,7 +285,7 @@ impl ObjectDump {
 }
 pub type Dump = BTreeMap<ObjectKey, ObjectDump>;
 
-/// Everything there is.
+/// The complete contents.
 pub fn dump(store: &mut impl Answers) -> Dump {
     let mut all = Dump::new();
     for collection in [C, D] {
@@ -485,8 +485,8 @@ pub fn last_transaction(store: &mut impl Answers) -> u64 {
     }
 }
 
-/// Opens a store again that is at rest. Its device is sound, and memory had no unit taken that
-/// nobody has.
+/// Opens an idle store again. Its device is consistent, and memory had no unused unit marked as
+/// taken.
 pub fn reopen(rig: Rig, options: &OpenOptions) -> Rig {
     let (device, before) = (rig.device.clone(), rig.store.data_units());
     drop(rig);

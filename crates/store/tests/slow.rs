@@ -1,4 +1,4 @@
-//! A device that takes its time: whoever does not need what it is busy with does not wait for it.
+//! A slow device: callers that do not need the busy part do not wait for it.
 #![expect(
     clippy::disallowed_types,
     clippy::disallowed_methods,
@@ -12,14 +12,14 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// Far more than anything here takes.
+/// Far longer than anything here takes.
 const BOUND: Duration = Duration::from_secs(20);
 
-/// A device whose flushes, asked for by jobs, wait at a gate.
+/// A device whose flushes, requested by jobs, wait at a gate.
 #[derive(Debug)]
 struct Gated {
     device: TestDevice,
-    /// Whether it is closed, and how many wait.
+    /// Whether it is closed, and how many flushes wait.
     gate: Mutex<(bool, u32)>,
     changed: Condvar,
 }
@@ -83,7 +83,7 @@ fn a_checkpoint_that_flushes_holds_up_nobody() {
         gate: Mutex::default(),
         changed: Condvar::new(),
     });
-    // The index has next to no memory: what is cold is read from the device.
+    // The index has almost no cache: cold records are read from the device.
     let options = OpenOptions {
         index_cache_bytes: 8 << 10,
         ..options()

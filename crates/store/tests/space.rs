@@ -1,9 +1,9 @@
-//! Work and space: what is written once, shared, saved, cached.
+//! Work and space: writes once, sharing, savings, caching.
 
 use crate::rig::*;
 use nacre_store::*;
 
-/// CEPH-57: writes superseded before they reach their place never do.
+/// CEPH-57: writes superseded before they are written back never are.
 #[test]
 fn overwrites_are_written_back_once() {
     let usage = usage_of_overwrites(&in_place());
@@ -29,8 +29,8 @@ fn usage_of_overwrites(options: &OpenOptions) -> Usage {
     rig.store.usage()
 }
 
-/// Whole blocks of small objects are written once, with nothing but their records in the log, and
-/// their old units are used again: what they have been is not spread over the device.
+/// Whole blocks of small objects are written once, with only their records in the log, and their
+/// old units are reused: old contents are not spread over the device.
 #[test]
 fn whole_blocks_of_small_objects_are_written_once() {
     let usage = usage_of_overwrites(&options());
@@ -171,8 +171,8 @@ fn warm_objects_need_no_jobs() {
     assert_eq!(rig.store.usage().index_misses, warm.index_misses);
 }
 
-/// A lookup that left before a checkpoint and comes back after it must not bring back what memory
-/// has forgotten.
+/// A lookup that began before a checkpoint and returns after it must not bring back a value that
+/// memory has dropped.
 #[test]
 fn a_late_lookup_does_not_bring_back_the_past() {
     let mut rig = Rig::fresh(1);
@@ -193,7 +193,7 @@ fn a_late_lookup_does_not_bring_back_the_past() {
     let late = jobs.remove(0).run();
     rig.keeps_job = true;
     rig.must(Transaction::new().omap_set(key("a"), "k", "new"), 2);
-    // Enough to make checkpoints.
+    // Enough for several checkpoints.
     for number in 3..200 {
         rig.must(
             Transaction::new()
@@ -216,8 +216,8 @@ fn a_late_lookup_does_not_bring_back_the_past() {
     );
 }
 
-/// Groups that small pieces go round in keep their room. When the objects are gone nearly all of it
-/// goes back to the host.
+/// The area for small pieces keeps its space. When the objects are deleted nearly all of it is
+/// returned to the host.
 #[test]
 fn room_of_small_objects_that_are_gone_goes_back_to_the_host() {
     const OBJECTS: u64 = 10_000;
@@ -259,8 +259,8 @@ fn room_of_small_objects_that_are_gone_goes_back_to_the_host() {
     assert!(usage.discarded_bytes > OBJECTS * 4096 / 4 * 3, "{usage:?}");
 }
 
-/// Who writes alone has one write to wait for: the block is in the log. So is not what goes past
-/// four blocks, nor what several write at a time.
+/// A lone writer waits for one write: the block is in the log. Writes of more than four blocks, and
+/// concurrent writes, are not.
 #[test]
 fn a_lone_writers_block_goes_through_the_log() {
     let options = OpenOptions {
@@ -283,7 +283,7 @@ fn a_lone_writers_block_goes_through_the_log() {
         rig.settle();
         (rig.store.usage().beside_bytes - before) / 4096
     };
-    // So that none has to be looked up.
+    // So that none must be looked up.
     beside(&mut rig, 10, 1);
     beside(&mut rig, 1, 1);
     assert_eq!(beside(&mut rig, 1, 4), 0);
@@ -298,8 +298,8 @@ fn a_lone_writers_block_goes_through_the_log() {
     assert_eq!(beside(&mut rig, 1, 1), 0);
 }
 
-/// (Planted by a stranger: nothing was.) At rest blocks go to their place, and give back the memory
-/// that they hold.
+/// (Planted by a reviewer: nothing was written.) When the store is idle, blocks are written to
+/// their place, and free the memory that they hold.
 #[test]
 fn at_rest_blocks_are_written_back() {
     let options = OpenOptions {

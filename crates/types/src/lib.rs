@@ -9,6 +9,7 @@
 //! * [`id`]: identities (daemons, instances, pools, placement groups);
 //! * [`name`]: object names;
 //! * [`planted`]: switches for bugs that tests must detect;
+//! * [`random`]: numbers drawn from a seed;
 //! * [`time`]: the host's clock as plain values;
 //! * [`version`]: positions in the cluster's and a placement group's history.
 #![forbid(unsafe_code)]
@@ -18,11 +19,13 @@ pub mod file;
 pub mod id;
 pub mod name;
 pub mod planted;
+pub mod random;
 pub mod time;
 pub mod version;
 
 pub use file::{Frag, Ino, Rank};
 pub use id::{ClientId, ClusterId, Entity, Instance, MonId, OsdId, PgId, PoolId, Shard};
 pub use name::{Generation, Name, ObjectId, SnapId};
+pub use random::SplitMix64;
 pub use time::Time;
 pub use version::{Epoch, Version};

@@ -280,6 +280,12 @@ impl From<RecordFields> for Record {
         Self::new(fields)
     }
 }
+impl AsRef<[u8]> for Record {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
 impl PartialEq for Record {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0

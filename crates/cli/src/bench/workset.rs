@@ -6,7 +6,7 @@
 use crate::objects::operation;
 use bytes::{Bytes, BytesMut};
 use nacre_client::{Done, Operation};
-use nacre_types::{ObjectId, PoolId};
+use nacre_types::{ObjectId, PoolId, random::mix};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{SubOp, SubReply};
 
@@ -26,19 +26,12 @@ pub enum Part {
 
 const WORDS: usize = BLOCK / 8;
 
-/// splitmix64: every bit of the state matters.
-const fn mixed(state: u64) -> u64 {
-    let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 /// One block of noise.
 static NOISE: [u64; WORDS] = {
     let mut noise = [0; WORDS];
     let mut at = 0;
     while at < WORDS {
-        noise[at] = mixed((at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        noise[at] = mix((at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         at += 1;
     }
     noise
@@ -56,11 +49,10 @@ fn content(run: u64, object: u64, sequence: u64, size: u64) -> Bytes {
         if left == 0 {
             break;
         }
-        let mask = mixed(
-            run ^ object.rotate_left(20)
-                ^ sequence.rotate_left(40)
-                ^ (block + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
-        );
+        let mask = mix(run
+            ^ object.rotate_left(20)
+            ^ sequence.rotate_left(40)
+            ^ (block + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         for (to, noise) in words.chunks_exact_mut(8).zip(&NOISE) {
             to.copy_from_slice(&(noise ^ mask).to_le_bytes());
         }

@@ -9,18 +9,16 @@
 //! Every voter has its own slot in each term, so that two of them do not campaign at once and split
 //! the vote; within the slot, and after failed attempts across slots, the timeout is random.
 
+use nacre_types::SplitMix64;
+
 /// Ticks without a leader before the first slot; also the check-quorum lease, plus a margin.
 pub(super) const FIRST: usize = 10;
 /// One past the longest timeout.
 pub(super) const LIMIT: usize = 20;
 
-/// SplitMix64's finaliser: one multiplication chain that mixes every input bit into every output
-/// bit.
-pub(crate) const fn mix(mut x: u64) -> u64 {
-    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
+/// The first number that is drawn from a seed.
+pub(crate) const fn mix(seed: u64) -> u64 {
+    SplitMix64(seed).draw()
 }
 
 /// The timeout, in ticks, of the voter with `rank` among `voters`, in `term`, after `attempts` lost

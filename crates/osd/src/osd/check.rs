@@ -1,5 +1,4 @@
-//! What must be true of a daemon between any two inputs: what is counted for all groups together is
-//! there in the groups.
+//! Invariants of a daemon between any two inputs: every total over all PGs matches the PGs.
 
 use super::Osd;
 use crate::pg::Pg;
@@ -9,7 +8,7 @@ use nacre_wire::map::ClusterMap;
 use std::collections::BTreeMap;
 
 impl Osd {
-    /// Asserts the invariants of every group.
+    /// Asserts the invariants of every PG.
     pub fn check(&self) {
         for (id, pg) in &self.pgs {
             pg.check();
@@ -60,8 +59,8 @@ impl Osd {
         }
     }
 
-    /// What clients have here is what is counted for them: otherwise the daemon takes no more, or
-    /// without a bound.
+    /// The counted client load matches the operations here: otherwise the daemon accepts no more,
+    /// or accepts them without bound.
     fn check_load(&self) {
         let mut blocked: BTreeMap<PgId, (usize, u64)> = BTreeMap::new();
         let mut all = (0, 0);
@@ -92,8 +91,8 @@ impl Osd {
         );
     }
 
-    /// Nothing is left from before the newest map: no message that waited for it, and nothing of
-    /// peers' earlier incarnations.
+    /// Nothing from before the newest map is left: no message that waited for it, and no state of
+    /// peers' earlier instances.
     fn check_news(&self, map: &ClusterMap) {
         let epoch = map.epoch;
         self.held.check(epoch);

@@ -1,7 +1,7 @@
-//! Maps: taking them, what they say of this daemon and of its groups, and messages that wait for
+//! Maps: receiving them, their consequences for this daemon and its PGs, and messages that wait for
 //! newer ones.
 //!
-//! Invariant: groups see one map after the other, and none before this life's instance is stored.
+//! Invariant: PGs see one map after the other, and none before this instance is stored.
 
 use super::{Osd, Phase};
 use crate::key;
@@ -16,10 +16,9 @@ use nacre_wire::msg::monitor::{MapDeltas, Subscribe};
 use nacre_wire::{ClusterMap, Message, Wire};
 use std::collections::BTreeSet;
 
-/// Peers and clients that are known to have been sent a map, before those are forgotten who were a
-/// while ago.
+/// Peers and clients that were recently sent a map, before older ones are forgotten.
 const TOLD_MAX: usize = 1024;
-/// Groups of which it is noted that operations found no room.
+/// The number of PGs of which refused operations are noted.
 const GROUPS_NOTED_MAX: usize = 4_096;
 
 impl Osd {
@@ -109,7 +108,7 @@ impl Osd {
         }
     }
 
-    /// News of a map change go on before anything else: others are waiting for them.
+    /// A map change is passed on before anything else: others are waiting for it.
     pub(super) fn pass_on(&mut self, root: OsdId, message: &MapDeltas) {
         let Some(map) = &self.sh.map else { return };
         for osd in crate::spread::children(map, root, self.id()) {
@@ -145,8 +144,8 @@ impl Osd {
                 return;
             }
             (Phase::Taking { instance }, Some(granted)) if *instance == granted => return,
-            // A number that the store has had before was granted by monitors that forgot it: they
-            // are told of it with the next boot.
+            // A number that the store has had before was granted by monitors that have lost state:
+            // the next boot tells them.
             (_, Some(instance)) if instance > self.instance() => {
                 self.leave_live();
                 let ops = self.sh.record_of(instance).save().ops;
@@ -160,8 +159,7 @@ impl Osd {
                 return;
             }
             (Phase::Live | Phase::Taking { .. }, _) => {
-                // The cluster gave this instance up. Everything it may have promised is void; ask
-                // for another.
+                // The cluster ended this instance. All its commitments are void; request another.
                 self.leave_live();
                 self.phase = Phase::Waiting { at: self.sh.now };
             }
@@ -170,7 +168,7 @@ impl Osd {
         self.use_map();
     }
 
-    /// What an instance promised ends with it.
+    /// The commitments of an instance end with it.
     pub(super) fn leave_live(&mut self) {
         if self.is_live() {
             self.sh.peers.start(self.sh.now);
@@ -182,8 +180,7 @@ impl Osd {
         }
     }
 
-    /// The instance that we were granted is stored: begin to act as it, unless the map has changed
-    /// its mind.
+    /// The granted instance is stored: begins to act as it, unless the map has changed since.
     pub(super) fn take_instance(&mut self) {
         let Phase::Taking { instance } = self.phase else {
             return;
@@ -194,7 +191,7 @@ impl Osd {
         self.after_map();
     }
 
-    /// Groups, peers and programs follow the newest map.
+    /// PGs, peers and classes follow the newest map.
     pub(super) fn use_map(&mut self) {
         self.make_collections();
         self.split_groups();
@@ -223,7 +220,7 @@ impl Osd {
         self.sh.wake_at(self.beacon_at);
     }
 
-    /// Every pool that has a group here has a collection in the store.
+    /// Creates a collection in the store for every pool that has a PG here.
     pub(super) fn make_collections(&mut self) {
         let map = self.sh.map.as_ref().expect("called with a map");
         let fresh: Vec<PoolId> = map
@@ -244,7 +241,7 @@ impl Osd {
         }
     }
 
-    /// Groups of pools that have grown give up what now belongs to others.
+    /// PGs of pools that have grown split.
     pub(super) fn split_groups(&mut self) {
         let map = self.sh.map.as_ref().expect("called with a map");
         let due: Vec<(PgId, u32)> = self
@@ -285,7 +282,7 @@ impl Osd {
         }
     }
 
-    /// Groups that the map gives us and that we do not have yet.
+    /// Creates the PGs that the map assigns to us and that we do not have yet.
     pub(super) fn make_groups(&mut self) {
         let me = self.id();
         let map = self.sh.map.as_ref().expect("called with a map");
@@ -300,7 +297,7 @@ impl Osd {
         for (id, pg_num) in fresh {
             self.pgs.insert(id, Pg::new(Local::new(id, pg_num)));
         }
-        // A group without anything follows its pool without ceremony.
+        // An empty PG needs no split to follow its pool.
         let map = self.sh.map.as_ref().expect("called with a map");
         for (id, pg) in self.pgs.iter_mut().filter(|(_, pg)| !pg.local.exists) {
             if let Some(pool) = map.pools.get(&id.pool) {
@@ -337,13 +334,13 @@ impl Osd {
         self.sh.peers.watch(self.sh.now, up.into_iter());
     }
 
-    /// Keeps a message until we have a map and may act on it, if there is room; its sender repeats
-    /// what finds none.
+    /// Keeps a message until we have a map and may act on it, if there is memory; otherwise its
+    /// sender repeats it.
     pub(super) fn hold(&mut self, needed: Epoch, epoch: Epoch, from: Entity, message: Message) {
         let room = self
             .held
             .has_room(from, &message, self.sh.config.limits.held_messages);
-        // A client's operations keep their order, those that find no room too.
+        // A client's operations keep their order, including refused ones.
         if let (Message::OpRequest(request, _), Entity::Client(_)) = (&message, from)
             && !self.may_be_held(from, request, room)
         {
@@ -355,11 +352,11 @@ impl Osd {
         }
     }
 
-    /// Whether a client's operation may be held, with regard to those before it. If not, it is
-    /// noted and refused.
+    /// Whether a client's operation may be held, considering earlier ones. If not, it is noted and
+    /// refused.
     fn may_be_held(&mut self, from: Entity, request: &OpRequest, room: bool) -> bool {
-        // The group is the client's word, and need not exist: not of more than somebody invents is
-        // anything noted.
+        // The PG is named by the client, and need not exist: operations are noted for a bounded
+        // number of PGs, in case a client invents them.
         let noted =
             self.turned_away.len() < GROUPS_NOTED_MAX || self.turned_away.contains_key(&request.pg);
         let held = noted && {
@@ -388,7 +385,7 @@ impl Osd {
         }
     }
 
-    /// Lets go of what waited here for too long, and of what was noted of clients that are gone.
+    /// Drops messages that waited here for too long, and notes on clients that are gone.
     pub(super) fn forget_late(&mut self) {
         let now = self.sh.now;
         for (from, message) in self.held.forget(now) {
@@ -401,10 +398,10 @@ impl Osd {
         }
     }
 
-    /// Sends a peer the changes it lacks.
+    /// Sends a peer the changes that it lacks.
     pub(super) fn bring_up_to_date(&mut self, who: Entity, theirs: Epoch) {
         let ours = self.epoch();
-        // Once, and again after a while: the first may have been lost.
+        // Once, and again after a while: the first message may have been lost.
         let (now, again) = (self.sh.now, self.sh.config.timing.retry_interval);
         if theirs >= ours
             || self
@@ -415,7 +412,7 @@ impl Osd {
             return;
         }
         if self.told.len() >= TOLD_MAX {
-            // Who was told longer ago is told again anyway.
+            // Those informed earlier are informed again anyway.
             self.told.retain(|_, (_, at)| now.since(*at) < again);
         }
         self.told.insert(who, (ours, now));

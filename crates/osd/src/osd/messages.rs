@@ -1,4 +1,4 @@
-//! Messages: to which group each goes, and what is answered where there is none.
+//! Messages: the PG that each is dispatched to, and the answers if there is none.
 
 use super::{Osd, Phase};
 use crate::copies::Copies;
@@ -13,7 +13,7 @@ use nacre_wire::{ClusterMap, Message, Payload};
 use std::time::Duration;
 
 impl Osd {
-    /// A leader that we did not report to knows nothing of our groups.
+    /// A new leader has none of our reports.
     pub(super) fn on_led(&mut self, led: Led) {
         if self.led.replace(led) != Some(led) {
             self.reported.clear();
@@ -28,7 +28,7 @@ impl Osd {
             matches!(from, Entity::Client(_)),
         );
         match &message {
-            // Clients have no map to give, and nobody but a monitor may stop an OSD.
+            // Clients do not distribute maps, and only a monitor may stop an OSD.
             Message::MapFull(full) if !from_client => {
                 self.on_full_map(&full.map);
                 return;
@@ -38,7 +38,7 @@ impl Osd {
                 return;
             }
             Message::Refused(refused) if to_mon => {
-                // Not what a process before us asked (simulator, seed 1464: the first boot of a
+                // Not a refusal of an earlier process (simulator, seed 1464: the first boot of a
                 // store that was replaced was late, and its refusal stopped the new one).
                 if refused.process == 0 || refused.process == self.sh.config.process {
                     self.halt(refused.why.clone());
@@ -56,15 +56,15 @@ impl Osd {
         }
         let unchecked = crate::mutant(crate::Mutant::AckIntervalUnchecked)
             && matches!(message, Message::ReplicateAcks(_));
-        // The holder of a lock that was taken over from somebody fenced says the epoch that has the
-        // fence.
+        // The holder of a lock that was taken over from a fenced client names the epoch that
+        // contains the fence.
         let needed = match &message {
             Message::OpRequest(request, _) => epoch.max(request.fence),
             _ => epoch,
         };
         if needed > self.epoch() && !to_mon && !unchecked {
-            // Its sender will see our epoch and send us the changes; ask the monitors too, should
-            // that fail.
+            // Its sender will see our epoch and send us the changes; ask the monitors too, in case
+            // that fails.
             self.hold(needed, epoch, from, message);
             if self.sh.now.since(self.map_asked) >= self.sh.config.timing.ping_interval {
                 self.subscribe();
@@ -90,7 +90,7 @@ impl Osd {
             return;
         }
         match (from, message) {
-            // OSDs read, too: sources of programs.
+            // OSDs read, too: sources of classes and copies.
             (Entity::Client(_) | Entity::Osd(_), Message::OpRequest(request, payload)) => {
                 self.on_request(from, epoch, request, payload);
             }
@@ -106,7 +106,7 @@ impl Osd {
         }
     }
 
-    /// What watchers say: that they are there, and that they have a notify.
+    /// Messages of watchers: pings, and acknowledgements of notifies.
     pub(super) fn on_watcher(&mut self, from: Entity, epoch: Epoch, message: Message) {
         let (id, object) = match &message {
             Message::WatchPing(m) => (m.pg, &m.object),
@@ -116,7 +116,7 @@ impl Osd {
         let Some(pg) = self.pgs.get_mut(&id) else {
             return;
         };
-        // Who does not know this interval says it again when he does.
+        // A sender that does not know this interval repeats the message when it does.
         if pg.interval.since > epoch || key::seed(key::hash(object), pg.local.pg_num) != id.seed {
             return;
         }
@@ -158,8 +158,8 @@ impl Osd {
         } else if let Some(why) = denied(map, name, &request) {
             OpFailure::Denied { why }
         } else {
-            // A copy from before this interval is not taken whatever comes: it says nothing of what
-            // was turned away since.
+            // A duplicate from before this interval is never accepted: it does not reflect refusals
+            // since then.
             let current = self
                 .pgs
                 .get(&request.pg)
@@ -269,7 +269,7 @@ impl Osd {
             _ => return,
         };
         if let (Message::PeerQuery(query), None) = (&message, self.pgs.get(&id)) {
-            // Asked as a member of an old interval whose data is gone: say so.
+            // Queried as a member of an old interval whose data is gone: say so.
             self.answer_without_group(from, query.pg, query.interval);
             return;
         }
@@ -280,11 +280,12 @@ impl Osd {
         pg.count(&mut self.busy, sh);
     }
 
-    /// What a primary ordered in one turn.
+    /// The updates that a primary ordered in one turn.
     fn on_updates(&mut self, from: OsdId, updates: Vec<ReplicaUpdate>, payload: Payload) {
         let mut payload = PayloadCursor::new(payload);
         for update in updates {
-            // A sender whose lengths do not fit is not understood from there on; it sends again.
+            // If the lengths do not match, the rest of the message is not used; the sender repeats
+            // it.
             let Ok(data) = payload.take(usize::try_from(update.payload).unwrap_or(usize::MAX))
             else {
                 return;
@@ -325,8 +326,8 @@ impl Osd {
     }
 }
 
-/// Why the client may not do that, if it may not. Only calls are asked about: who may read and
-/// write comes with authentication.
+/// Why the client may not do that, if it may not. Only calls are checked: rights to read and write
+/// will come with authentication.
 fn denied(
     map: &ClusterMap,
     name: &Name,
@@ -351,7 +352,7 @@ fn denied(
     })
 }
 
-/// Whether the client put the object into the right group; listings go to any.
+/// Whether the client sent the object's operation to the right PG; listings go to any.
 fn right_group(request: &nacre_wire::msg::client::OpRequest, pg_num: u32) -> bool {
     let listing = matches!(
         request.ops[..],

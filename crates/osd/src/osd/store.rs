@@ -1,4 +1,4 @@
-//! Events of the store: to the group that waits for them, or to the loading of all groups.
+//! Events of the store: dispatched to the PG that waits for them, or to the loading of all PGs.
 
 use super::{Osd, Phase};
 use crate::awaited::{Awaited, StoreOutcome};
@@ -9,7 +9,7 @@ use nacre_role::Output;
 use nacre_store::{DeviceError, Event, ObjectKey, StoreFailure, Token};
 use nacre_types::{Epoch, PgId};
 
-/// The system's number for a file system that is full.
+/// The system's error number for a full file system.
 const ENOSPC: i32 = 28;
 
 impl Osd {
@@ -24,7 +24,7 @@ impl Osd {
         }
         match event {
             Event::Committed(token) if self.taking == Some(token) => {
-                // What is not taken off the list keeps all that comes after it there
+                // An entry that is not taken off the list keeps all later ones there
                 // (`./x show growth`: 200 B per update, for ever).
                 self.sh.awaited.take(token);
                 self.taking = None;
@@ -42,7 +42,7 @@ impl Osd {
             Event::Committed(token) => self.on_token(token, StoreOutcome::Committed),
             Event::Read(token, reply) => self.on_token(token, StoreOutcome::Read(reply)),
             Event::Failed(failure) => {
-                // A failed flush is never tried again: what the disk has is no longer known.
+                // A failed flush is never retried: the disk's contents are not known any more.
                 let why = match failure {
                     StoreFailure::Device(DeviceError::Os(ENOSPC)) => format!(
                         "{}: the file system of its store is full: free space there, then start it again. Nothing is lost",
@@ -71,8 +71,8 @@ impl Osd {
         }
     }
 
-    /// The store could not read what an update left as it was; whose object that is by now, splits
-    /// say.
+    /// The store could not read a block that an update left partly unchanged; after splits, the
+    /// object may belong to another PG.
     fn on_lost(&mut self, token: Token, place: &ObjectKey) {
         let Some((pool, shard, object)) = key::object_in(place) else {
             return;

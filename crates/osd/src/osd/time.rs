@@ -1,4 +1,4 @@
-//! What a daemon says without being asked: pings, reports of silence, boots, beacons, lines for the
+//! Messages that a daemon sends unasked: pings, reports of silence, boots, beacons, lines for the
 //! cluster log.
 
 use super::{Osd, Phase};
@@ -10,7 +10,7 @@ use nacre_wire::msg::monitor::{Beacon, Boot, ClusterLog, FailureReport, LogLine,
 use nacre_wire::msg::replication::Ping;
 use std::collections::BTreeMap;
 
-/// Beacon intervals between two reports of all groups.
+/// Beacon intervals between two reports of all PGs.
 const REPORT_ALL_EVERY: u32 = 15;
 
 impl Osd {
@@ -42,7 +42,7 @@ impl Osd {
         }
     }
 
-    /// Tells the monitors that this daemon stops: others need not find out the slow way.
+    /// Reports to the monitors that this daemon stops: others need not wait for a timeout.
     pub(super) fn report_itself(&mut self) {
         let report = self.own_report();
         self.sh.out.push(Output::SendMon {
@@ -50,7 +50,7 @@ impl Osd {
         });
     }
 
-    /// Tells the monitors that this daemon's device does not answer, or answers again.
+    /// Reports to the monitors that this daemon's device does not answer, or answers again.
     pub(super) fn report_stall(&mut self, alive: bool) {
         let report = FailureReport {
             stalled: true,
@@ -82,7 +82,7 @@ impl Osd {
         };
         self.sh.wake_at(self.sh.now + every);
         if self.device.is_stalled() {
-            // Up again, it would only be marked down again.
+            // If it booted again, it would be marked down again.
             return;
         }
         let config = &self.sh.config;
@@ -108,8 +108,8 @@ impl Osd {
     pub(super) fn beacon(&mut self) {
         let now = self.sh.now;
         self.beacon_at = now + self.sh.config.timing.beacon_interval;
-        // An OSD without groups has no peers to hear of a new map from, and a monitor's message may
-        // have been lost.
+        // An OSD without PGs has no peers that send it a new map, and a monitor's message may have
+        // been lost.
         if !matches!(self.phase, Phase::Loading(_))
             && now.since(self.map_asked) >= self.sh.config.timing.beacon_interval * 5
         {

@@ -1,17 +1,18 @@
-//! Operations that might have changed something and did not: what they were answered in this
-//! interval.
+//! Operations that could have changed something and did not, with their answers in this interval.
 //!
-//! A client believes the answer it got. A copy of the request that arrives later, when the object
-//! has changed, must not be executed: it gets the same answer. Updates are remembered with the
-//! group (`dedup.rs`); these need not be, because copies of an older interval are refused.
+//! A client relies on the answer that it got. A duplicate of the request that arrives later, when
+//! the object has changed, must not be executed: it gets the same answer. Updates are remembered
+//! with the PG (`dedup.rs`); these need not be, because duplicates from an older interval are
+//! refused.
 //!
-//! What there is no room for is forgotten, and its client's mark raised above it: whatever is below
-//! the mark is refused. But for what was in hand and unknown when the mark was raised: it was not
-//! executed before, and is spared once (F39: a write that waited for recovery was refused although
-//! nobody had ever executed it, since its client got many other answers meanwhile).
+//! Answers beyond the memory bound are forgotten, and their client's mark is raised above them:
+//! requests below the mark are refused. Requests that were in flight and unknown when the mark was
+//! raised are excepted: they were not executed before, and are spared once (F39: a write that
+//! waited for recovery was refused although it had never been executed, because its client got many
+//! other answers meanwhile).
 //!
-//! Invariant: what is forgotten here is below its client's mark, and whatever is below the mark and
-//! was not spared is refused.
+//! Invariant: everything forgotten here is below its client's mark, and every request below the
+//! mark that was not spared is refused.
 
 use nacre_types::{ClientId, Instance, Version};
 use nacre_wire::Wire;
@@ -23,32 +24,32 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub struct Answered {
     /// Why the operation failed, if it did.
     pub failure: Option<OpFailure>,
-    /// What it returned, if not.
+    /// Its results, if it succeeded.
     pub results: Vec<SubReply>,
-    /// The log's head then: what it saw may still be lost until that is committed.
+    /// The log's head at that time: what the operation saw may be lost until the head is committed.
     pub seen: Version,
 }
 
-/// What is known of a request.
+/// The state of a request in the memory.
 #[derive(Debug)]
 pub enum Known<'a> {
-    /// Nothing.
+    /// It is new.
     Nothing,
     /// It was answered.
     Answered(&'a Answered),
-    /// It may have been answered long ago, or not: nobody knows any more.
+    /// It may or may not have been answered long ago.
     Forgotten,
 }
 
-/// See the module head.
+/// The answers of one PG; see the module head.
 #[derive(Debug, Default)]
 pub struct Answers {
     entries: BTreeMap<RequestId, (Answered, usize)>,
-    /// In the order in which they were answered; some are gone already.
+    /// In the order in which they were answered; some may have been forgotten already.
     order: VecDeque<RequestId>,
     bytes: usize,
     below: BTreeMap<(ClientId, Instance), u64>,
-    /// Below the mark, in hand when that was raised, and not executed yet.
+    /// Below the mark, in flight when it was raised, and not executed yet.
     spared: BTreeSet<RequestId>,
 }
 
@@ -72,7 +73,7 @@ impl Answers {
 
     /// The client has all its answers below this sequence number.
     pub fn confirm(&mut self, who: &RequestId, below: u64) {
-        // Numbers begin at 1: a client that comes for one operation and goes leaves nothing behind.
+        // Numbers begin at 1: a client that sends one operation and leaves needs no mark.
         if below <= 1 {
             return;
         }
@@ -107,21 +108,21 @@ impl Answers {
         }
     }
 
-    /// It was executed: a copy of it is not.
+    /// The request was executed; a duplicate of it must not be.
     pub fn executed(&mut self, request: &RequestId) {
         if !self.spared.is_empty() {
             self.spared.remove(request);
         }
     }
 
-    /// Whether more is remembered than `bytes_max`: then [`Self::shrink`].
+    /// Whether the memory exceeds `bytes_max`: then call [`Self::shrink`].
     #[must_use]
     pub const fn is_too_large(&self, bytes_max: usize) -> bool {
         self.bytes > bytes_max
     }
 
     /// Forgets the oldest answers, down to three quarters of `bytes_max`. `in_hand`: operations
-    /// that were not executed, and are here or come again.
+    /// that were not executed, and are queued here or will be resent.
     pub fn shrink(&mut self, bytes_max: usize, in_hand: impl Iterator<Item = RequestId>) {
         let unknown: Vec<RequestId> = in_hand
             .filter(|id| matches!(self.known(id), Known::Nothing))
@@ -133,7 +134,7 @@ impl Answers {
                 .expect("what has bytes is in the order");
             if self.entries.contains_key(&oldest) {
                 self.confirm(&oldest, oldest.sequence + 1);
-                // One that was spared has its answer below the mark.
+                // The answer of a spared request is below the mark.
                 self.forget(&oldest);
             }
         }
@@ -149,7 +150,7 @@ impl Answers {
             .collect();
     }
 
-    /// It was answered.
+    /// Remembers the answer of a request.
     pub fn remember(&mut self, request: RequestId, answered: Answered) {
         self.executed(&request);
         let bytes = answered.results.to_bytes().len() + 128;
@@ -192,9 +193,9 @@ mod tests {
         }
     }
 
-    /// What was spared when older answers were forgotten is answered below its client's mark.
-    /// Forgetting went by the mark, which stands beyond it already, so it stayed for ever and the
-    /// next round found nothing more in the order (simulator, seed 53).
+    /// A request that was spared when older answers were forgotten is answered below its client's
+    /// mark. Forgetting went by the mark, which is beyond that answer already, so the answer was
+    /// kept for ever and the next round found nothing more in the order (simulator, seed 53).
     #[test]
     fn an_answer_below_the_mark_is_forgotten_too() {
         let mut answers = Answers::default();
@@ -224,8 +225,8 @@ mod tests {
         assert!(matches!(answers.known(&id(2, 5)), Known::Answered(_)));
     }
 
-    /// A client that never confirms costs no more than the bound; what had to be forgotten for that
-    /// is refused, not executed.
+    /// A client that never confirms costs no more than the bound; requests whose answers had to be
+    /// forgotten are refused, not executed.
     #[test]
     fn memory_is_bounded_and_what_is_forgotten_is_refused() {
         let mut answers = Answers::default();
@@ -240,20 +241,20 @@ mod tests {
         assert!(matches!(answers.known(&id(1, 100)), Known::Answered(_)));
     }
 
-    /// An operation waits while its client gets so many other answers that some have to be
-    /// forgotten. It was never executed: it is spared, once.
+    /// An operation waits while its client gets so many other answers that some must be forgotten.
+    /// It was never executed: it is spared, once.
     #[test]
     fn what_was_in_hand_and_unknown_is_executed_once() {
         let mut answers = Answers::default();
         for sequence in 2..=100 {
             answers.remember(id(1, sequence), answered(1000));
         }
-        // Number 1 waits; 5 is a second copy of one that was answered, and waits as well.
+        // Number 1 waits; 5 is a duplicate of an answered request, and waits as well.
         answers.shrink(20_000, [id(1, 1), id(1, 5), id(2, 1)].into_iter());
         assert!(matches!(answers.known(&id(1, 1)), Known::Nothing));
         assert!(matches!(answers.known(&id(1, 5)), Known::Forgotten));
         assert!(matches!(answers.known(&id(2, 1)), Known::Nothing));
-        // It is spared as long as it is not executed, and no longer.
+        // It is spared only until it is executed.
         for sequence in 101..=200 {
             answers.remember(id(1, sequence), answered(1000));
         }

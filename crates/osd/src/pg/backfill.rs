@@ -1,22 +1,22 @@
-//! Backfill: bringing a member up to date whose log does not reach back far enough, by comparing
+//! Backfill: brings a member up to date whose log does not reach back far enough, by comparing
 //! contents (CEPH-51).
 //!
 //! ```text
 //!  positions   first ─────────── cursor ──── end ─────────── last
-//!  target has  everything, and     │ being    │ whatever it had; nobody counts on it
+//!  target has  everything, and     │ being    │ stale objects; not relied on
 //!              gets updates        │ compared │ gets only log entries
 //! ```
-//! A range is compared at a time: the primary lists its objects, the target lists its own; what
-//! differs is pushed, what the target has too much is removed. Objects of the range are held
-//! meanwhile. Then the target stores the new cursor, and only then does the primary count on it.
-//! When all targets are complete the monitors are asked to end the temporary acting set. Several
-//! targets are compared with one listing each, one after the other; a new interval goes on at the
-//! target's stored cursor.
+//! One range is compared at a time: the primary and the target each list their objects. Objects
+//! that differ are pushed; objects that only the target has are removed. Clients' writes to objects
+//! of the range are held meanwhile. Then the target stores the new cursor, and only then does the
+//! primary rely on it. When all targets are complete, the monitors are asked to end the temporary
+//! acting set. Several targets are compared with one listing each, one after the other; a new
+//! interval continues at the target's stored cursor.
 //!
-//! Each comparison has a number, in one order with those of transfers: what is late of an earlier
-//! one counts for nothing, at either side. (A target had fallen behind and started over within an
-//! interval; then the cursor came again that it had been told before. It counted as having what had
-//! been deleted since: simulator, seed 2651.)
+//! Each comparison has a number, in one sequence with those of transfers: late messages of an
+//! earlier one are ignored by both sides. (A target had fallen behind and started over within an
+//! interval; then it received a cursor that it had received before. It was believed to have objects
+//! that had been deleted since: simulator, seed 2651.)
 //!
 //! A range ends between two names, never between two objects of one name: an update that makes a
 //! clone of its live object, or the live object of a clone, goes to targets that have both or
@@ -36,17 +36,17 @@ use nacre_types::{ObjectId, OsdId, Time, Version};
 use nacre_wire::map::flag;
 use nacre_wire::msg::replication::{ProgressAck, ScanReply};
 
-/// What backfill is doing at the primary.
+/// The state of backfill at the primary.
 #[derive(Debug, Default)]
 pub struct Backfill {
     pub(super) work: Option<Work>,
-    /// Of targets without room.
+    /// Sweeps of targets without space.
     pub(super) sweeps: super::sweep::Sweeps,
-    /// Something in the range could not be read: not before then.
+    /// Something in the range could not be read: pause until then.
     pause_until: Option<Time>,
     /// When to ask the monitors again for another acting set.
     pub(super) ask_at: Time,
-    /// Asked to end a temporary one, and the interval has not ended yet.
+    /// The end of the temporary acting set was requested, and the interval has not ended yet.
     pub(super) asked: bool,
 }
 
@@ -54,20 +54,20 @@ impl Backfill {
     pub(super) fn is_busy(&self) -> bool {
         self.work.is_some() || self.asked || self.pause_until.is_some()
     }
-    /// How many objects are held for a range.
+    /// The number of objects held for a range.
     pub(super) fn holds(&self) -> usize {
         self.work.as_ref().map_or(0, |work| work.held.len())
     }
-    /// Whether a range is under way.
+    /// Whether a range is being compared.
     pub(crate) fn has_range(&self) -> bool {
         self.work.is_some()
     }
-    /// Which comparison is under way.
+    /// The number of the current comparison.
     #[cfg(test)]
     pub(crate) fn round(&self) -> u64 {
         self.work.as_ref().map_or(0, |work| work.round)
     }
-    /// An update of the object has got its place in the log.
+    /// An update of the object has been assigned its position in the log.
     pub(super) fn note(&mut self, object: &ObjectId) {
         if let Some(work) = self
             .work
@@ -80,17 +80,17 @@ impl Backfill {
     }
 }
 
-/// What a new range takes of the group beside backfill's own state.
+/// The state of the PG that a new range uses, besides backfill's own.
 #[derive(Debug)]
 pub(super) struct Fill<'a> {
     pub(super) holders: Holders<'a>,
     pub(super) counted: &'a mut Counted,
-    /// Gives the comparison its number.
+    /// Assigns the comparison's number.
     pub(super) sending: &'a mut Sending,
 }
 
 impl Backfill {
-    /// Goes on with the next range, if there is one and nothing is under way.
+    /// Begins the next range, if there is one and none is being compared.
     pub(super) fn start(&mut self, of: Fill<'_>, sh: &mut Shared) {
         let map = sh.map.as_ref();
         let stopped = map.is_some_and(|map| map.flags & flag::NO_BACKFILL != 0);
@@ -108,11 +108,11 @@ impl Backfill {
             self.ask_for_the_complete(of.holders, sh);
             return;
         }
-        // What we miss is recovered first, and then we are called again.
+        // Objects that we miss are recovered first; then this is called again.
         if stopped || !of.holders.missing.is_empty() {
             return;
         }
-        // Who has no room would keep everybody from writing to the range, and from deleting in it.
+        // A target without space would block all writes to the range, and deletions in it.
         let fill = behind
             .iter()
             .find(|(osd, _)| !sh.peers.is_nearly_full(*osd))
@@ -175,25 +175,25 @@ impl Backfill {
         let work = self.work.as_ref();
         work.is_some_and(|work| work.ours.is_some() && work.is_inside(object))
     }
-    /// Whether the object is on its way for the range.
+    /// Whether the object is being pushed for the range.
     pub(super) fn pushes(&self, object: &ObjectId) -> bool {
         let work = self.work.as_ref();
         work.is_some_and(|work| work.pushing.contains(object))
     }
-    /// Whether a range of the target is under way.
+    /// Whether a range of the target is being compared.
     pub(super) fn fills(&self, target: OsdId) -> bool {
         self.work.as_ref().is_some_and(|work| work.target == target)
     }
 
-    /// The target has the object now. Says whether it has all of the range.
+    /// The target has the object now. Returns whether it has all of the range.
     pub(super) fn note_pushed(&mut self, to: OsdId, object: &ObjectId) -> bool {
         self.work.as_mut().is_some_and(|work| {
             work.target == to && work.pushing.remove(object) && work.pushing.is_empty()
         })
     }
 
-    /// We have an object again that could not be read when it was to be pushed: to whom, and at
-    /// which version.
+    /// An object that could not be read when it was to be pushed is intact again here. Returns the
+    /// target and the version to push.
     pub(super) fn pushes_again(&self, object: &ObjectId) -> Option<(OsdId, Version)> {
         let work = self.work.as_ref()?;
         let version = work.ours.as_ref()?.get(object).copied()?;
@@ -203,7 +203,7 @@ impl Backfill {
 }
 
 impl Lead<'_> {
-    /// Goes on with the next range, if there is one and nothing is under way.
+    /// Begins the next range, if there is one and none is being compared.
     pub(super) fn start_backfill(&mut self, sh: &mut Shared) {
         let Primary {
             peering,
@@ -226,14 +226,14 @@ impl Lead<'_> {
         }
     }
 
-    /// The range that the object is in cannot be finished, if one is under way.
+    /// Abandons the current range if it contains the object, which makes it impossible to finish.
     pub(super) fn abandon_range_of(&mut self, object: &ObjectId, sh: &mut Shared) {
         if self.primary.backfill.pushes(object) {
             self.abandon_range(PAUSE, sh);
         }
     }
 
-    /// The range under way, and what it needs of the group.
+    /// The current range, and the state of the PG that it needs.
     fn range(&mut self) -> Option<(&mut Work, Ground<'_>)> {
         let Primary {
             backfill,
@@ -273,7 +273,7 @@ impl Lead<'_> {
         }
     }
 
-    /// The version of one of its objects was read.
+    /// The version of an object of the range was read.
     pub(super) fn on_backfill_stat(
         &mut self,
         (round, index): (u64, usize),
@@ -292,7 +292,7 @@ impl Lead<'_> {
         let version = match reply {
             Ok(ReadReply::Stat(Some(stat))) => version_of(&stat),
             Ok(_) | Err(ReadError::NotFound) => Version::NONE,
-            // What we cannot read is not gone: the target must not be told to remove it.
+            // An unreadable object is not deleted: the target must not remove it.
             Err(_) => {
                 self.abandon_range(PAUSE, sh);
                 return;
@@ -305,7 +305,7 @@ impl Lead<'_> {
         }
     }
 
-    /// Goes on with the range under way as far as possible, or with the next one.
+    /// Advances the current range as far as possible, or begins the next one.
     pub(super) fn backfill_tick(&mut self, sh: &mut Shared) {
         let Some((work, of)) = self.range() else {
             self.start_backfill(sh);
@@ -325,7 +325,7 @@ impl Lead<'_> {
         }
     }
 
-    /// Clients may write to what was held for a range.
+    /// Lets clients write to the objects that were held for a range.
     pub(super) fn release_range(&mut self, held: Vec<ObjectId>, sh: &mut Shared) {
         for object in held {
             self.release_object(&object, sh);
@@ -333,8 +333,8 @@ impl Lead<'_> {
         self.process_all_objects(sh);
     }
 
-    /// Begins the range again, after so many intervals of repetition: clients may write to it
-    /// meanwhile, which is how an object that nobody can read becomes whole.
+    /// Begins the range again after `pause` retry intervals: clients may write to it meanwhile,
+    /// which can make an unreadable object intact.
     pub(super) fn abandon_range(&mut self, pause: u32, sh: &mut Shared) {
         let until = sh.after(pause);
         let primary = &mut *self.primary;
@@ -343,7 +343,7 @@ impl Lead<'_> {
         };
         primary.backfill.pause_until = Some(until);
         sh.wake_at(until);
-        // What is on its way for this range would be late for the next.
+        // Pushes in flight for this range would be late for the next.
         for object in &work.pushing {
             if !self.holders().lacks(work.target, object) {
                 self.end_outgoing(work.target, object, sh);
@@ -352,8 +352,8 @@ impl Lead<'_> {
         self.release_range(work.held, sh);
     }
 
-    /// Nothing of the range moves: its target takes nothing more, or what is to be sent cannot be
-    /// read. Nobody's writes wait for that.
+    /// Gives up the range because it makes no progress: its target accepts nothing more, or an
+    /// object to be sent cannot be read. Clients' writes must not wait for that.
     fn give_range_up(&mut self, sh: &mut Shared) {
         let Some(work) = self.primary.backfill.work.as_ref() else {
             return;

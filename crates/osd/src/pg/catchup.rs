@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!  target's log ──── acked │ lost │ dropped, since there is a gap │ head
-//!  primary, when it has heard nothing new for a while:
-//!    its log reaches back to there ─▶ all entries after it, without effects: what they wrote is missing there, and recovery brings it
+//!  primary, when there was no progress for a while:
+//!    its log reaches back to there ─▶ all entries after it, without effects: the objects are missing there, and recovered
 //!    it does not                   ─▶ the target starts over
 //! ```
-//! Nobody waits for such receivers, so an update is forgotten as soon as the acting set has it. A
-//! target that missed one took no later one either: the gap stayed for the rest of the interval,
-//! and a busy group never became clean.
+//! No update waits for such receivers, so an update is forgotten as soon as the acting set has it.
+//! A target that missed one did not accept later ones either: the gap stayed for the rest of the
+//! interval, and a busy PG never became clean.
 //!
-//! What the target misses is noted at once, so that no later update of these objects counts on
-//! them; it is pushed when the target has the entries.
+//! The objects that the target misses are noted at once, so that no later update relies on them;
+//! they are pushed when the target has the entries.
 
 use super::local::Local;
 use super::logs::send_adopt;
@@ -26,11 +26,11 @@ use nacre_wire::Payload;
 use nacre_wire::msg::replication::ReplicaUpdate;
 use std::collections::BTreeMap;
 
-/// Entries that are sent again at one time.
+/// The number of entries resent at one time.
 const ENTRIES_MAX: usize = 4096;
 
 impl Lead<'_> {
-    /// Looks for receivers that have stopped following.
+    /// Looks for receivers that have stopped making progress.
     pub(super) fn catch_up_tick(&mut self, sh: &mut Shared) {
         let (now, patience) = (sh.now, sh.config.timing.retry_interval * 2);
         let (head, tail) = (self.local.log.head(), self.local.log.tail());
@@ -65,7 +65,7 @@ impl Lead<'_> {
         }
     }
 
-    /// The log begins after what the target has: it begins anew.
+    /// The log begins after the target's head: the target starts over.
     fn start_over(&mut self, osd: OsdId, sh: &mut Shared) {
         if self.primary.backfill.fills(osd) {
             self.abandon_range(PAUSE, sh);
@@ -77,14 +77,14 @@ impl Lead<'_> {
         peer.backfill = Some(first);
         peer.catching = Some(head);
         send_adopt(osd, None, self.local, self.interval, sh);
-        // Pushes to it would hold their objects for as long as it is full: no range that is given
-        // up contains them.
+        // Pushes to it would hold their objects for as long as it is full, and abandoning a range
+        // would not release them.
         self.stop_sending_to(osd, sh);
     }
 }
 
 impl Primary {
-    /// Sends the log's entries after what the target has, and notes what it then misses.
+    /// Sends the log's entries after the target's head, and notes the objects that it then misses.
     fn send_entries(&mut self, to: OsdId, local: &Local, at: &Interval, sh: &mut Shared) {
         let trim = local.log.tail();
         let (committed, acked) = (self.committed, self.peers[&to].acked);
@@ -112,7 +112,7 @@ impl Primary {
 }
 
 impl PeerState {
-    /// The target has something more of the log.
+    /// The target has received more of the log.
     pub(super) fn note_progress(&mut self, version: Version, now: Time) {
         if version > self.acked {
             self.acked = version;
@@ -124,9 +124,9 @@ impl PeerState {
     }
 }
 
-/// An update was still reading when it was noted that its object is missing somewhere, and has been
-/// ordered since, or it goes without what a full member lacks (`cover.rs`): that is what is missing
-/// now. (Otherwise updates of such objects wait.)
+/// An update was still reading when its object was noted as missing on a receiver. It has been
+/// ordered since, or it was ordered without waiting for a full member (`cover.rs`): the missing
+/// version is now the update's. (Otherwise updates of such objects wait.)
 pub(super) fn miss_newer(
     peers: &mut BTreeMap<OsdId, PeerState>,
     update: &InFlight,
@@ -141,7 +141,7 @@ pub(super) fn miss_newer(
     }
 }
 
-/// Who lacks what a clone is made of lacks the clone.
+/// A receiver that lacks a clone's origin lacks the clone.
 pub(super) fn miss_clone(peers: &mut BTreeMap<OsdId, PeerState>, update: &InFlight) {
     let Some(source) = update.clone_source() else {
         return;

@@ -1,9 +1,9 @@
-//! What must be true of a group between any two inputs: whatever is counted in one place is there
+//! Invariants of a placement group between any two inputs: everything counted in one place exists
 //! in another.
 //!
-//! A counter that is not given back, or a note that nobody takes off, harms much later and
-//! somewhere else: an object that is held for ever, a daemon that takes no more operations, a
-//! trimmer that has no room. Simulation and tests ask for all of this all the time.
+//! A counter that is not decremented, or a note that is not removed, does harm much later and
+//! elsewhere: an object that is held for ever, a daemon that accepts no more operations, a trimmer
+//! without space. Simulation and tests check all of this after every step.
 
 use super::primary::Primary;
 use super::watch::Own;
@@ -12,7 +12,7 @@ use crate::key;
 use nacre_types::OsdId;
 
 impl Pg {
-    /// Asserts the invariants of the heads of the group's modules.
+    /// Asserts the invariants in the heads of the PG's modules.
     pub fn check(&self) {
         let id = self.id();
         self.local.check();
@@ -68,14 +68,14 @@ impl Pg {
         );
     }
 
-    /// Whether a range is under way.
+    /// Whether a range is being compared.
     #[cfg(test)]
     pub(crate) fn has_range(&self) -> bool {
         self.as_primary()
             .is_some_and(|primary| primary.backfill.has_range())
     }
 
-    /// Objects under way that the daemon counts.
+    /// The number of objects being recovered, as the daemon counts them.
     pub(crate) const fn recovering(&self) -> usize {
         self.counted.recovering
     }
@@ -90,8 +90,8 @@ impl Pg {
 }
 
 impl Primary {
-    /// Operations of clients here, and their bytes: all of them, and those that came while the
-    /// group did not serve.
+    /// Clients' operations here, and their bytes: all of them, and those that arrived while the PG
+    /// did not serve.
     pub(crate) fn client_load(&self) -> [(usize, u64); 2] {
         let answers = self.in_flight.iter().flat_map(|update| &update.answers);
         let ordered = answers.filter_map(|answer| answer.op.as_ref());

@@ -1,13 +1,13 @@
-//! Copies: the primary of the target reads the source from the source's primary, as a client would,
-//! and makes it one update (CHECKLIST CEPH-09).
+//! Copying objects: the primary of the target reads the source from the source's primary, as a
+//! client would, and makes the copy one update (CHECKLIST CEPH-09).
 //!
 //! ```text
 //!  target's queue   CopyFrom: waits ──▶ ReadWhole ──▶ source's queue, at its front ──▶ OpReply ──▶ one update of the target
 //! ```
-//! One read brings all of the source, so all of it is of one version. It goes to the front of the
-//! source's queue: it waits for updates that have their place in the log, and for nothing that
-//! waits itself. So two objects can be copied into each other, and an object into itself. What is
-//! copied is what the source was at some time between the copy's beginning and its end.
+//! One read returns all of the source, so all of it is of one version. The read goes to the front
+//! of the source's queue: it waits only for updates that have their position in the log, and never
+//! for waiting operations. So two objects can be copied into each other, and an object into itself.
+//! The copy has the source's contents at some time between the copy's beginning and its end.
 
 use super::pending::Pending;
 use super::{Interval, Lead};
@@ -18,8 +18,8 @@ use nacre_types::{ClientId, PgId};
 use nacre_wire::msg::client::{OpRequest, RequestId, SubOp};
 use nacre_wire::{Message, Payload};
 
-/// Asks for what an operation at the front of a queue copies, unless it was asked for a short while
-/// ago.
+/// Requests the source for a copy operation at the front of a queue, unless that was done a short
+/// while ago.
 pub(super) fn ask_source(front: &Pending, at: &Interval, sh: &mut Shared) {
     let (pg, interval, now) = (at.pg, at.since, sh.now);
     let retry = sh.config.timing.retry_interval;
@@ -72,7 +72,7 @@ pub(super) fn ask_source(front: &Pending, at: &Interval, sh: &mut Shared) {
 }
 
 impl Lead<'_> {
-    /// A source has come: its copy can go on.
+    /// A source has arrived: its copy can continue.
     pub(crate) fn on_copied(&mut self, copied: Copied, sh: &mut Shared) {
         let Copied {
             target,

@@ -1,8 +1,8 @@
 //! Exact totals after a split.
 //!
-//! A split knows how much the whole held, not how much each part does: the parts begin with
-//! estimates, marked as such in every log entry ([`Totals::estimated`]). The primary of a clean
-//! group with an estimate counts its objects, a page at a time, while clients go on writing:
+//! A split knows the total of the parent, not of each part: the parts begin with estimates, marked
+//! as such in every log entry ([`Totals::estimated`]). The primary of a clean PG with an estimate
+//! counts its objects, one page at a time, while clients continue to write:
 //!
 //! ```text
 //!  positions  first ────────── from ──── end ─────────── last
@@ -10,11 +10,12 @@
 //!             are added        │ updates │ updates do not matter
 //!                              │ replace what was read
 //! ```
-//! When it is through, the next update carries exact totals, and so does every one after it. A new
+//! When the count ends, the next update carries exact totals, and so does every later one. A new
 //! primary whose log ends with an estimate counts again. One page per
-//! [`crate::Timing::retry_interval`]: nobody waits for a count.
+//! [`crate::Timing::retry_interval`]: nothing waits for a count.
 //!
-//! Invariant: when the count ends, its sum is what the store holds after the last update ordered.
+//! Invariant: when the count ends, its sum equals the store's contents after the last ordered
+//! update.
 
 use super::Interval;
 use super::local::Local;
@@ -30,55 +31,55 @@ use std::collections::BTreeMap;
 /// A count under way.
 #[derive(Debug, Default)]
 pub struct Count {
-    /// Everything before is counted.
+    /// Everything before this position is counted.
     from: Bytes,
     sum: Totals,
     /// `Some` while a page is being read.
     page: Option<Page>,
-    /// The number that the replies we wait for carry.
+    /// The number that the pending replies carry.
     number: u64,
 }
 
 /// A range whose objects are being read.
 #[derive(Debug, Default)]
 struct Page {
-    /// Where it ends; `None`: with the group.
+    /// The end of the page; `None`: the end of the PG.
     end: Option<Bytes>,
-    /// Sizes by position; `None` for what is not there.
+    /// Sizes by position; `None` for objects that do not exist.
     sizes: BTreeMap<Bytes, Option<u64>>,
     waiting: usize,
-    /// What updates since the page was begun made of objects from `from` on: the sizes afterwards.
+    /// Sizes after the updates since the page was begun, of objects from `from` on.
     changed: BTreeMap<Bytes, Option<u64>>,
 }
 
-/// What the primary knows of its group's totals.
+/// The primary's knowledge of its PG's totals.
 #[derive(Debug, Default)]
 pub struct Counting {
     count: Option<Count>,
     /// The outcome, until an update carries it.
     exact: Option<Totals>,
-    /// Something could not be read: not again in this interval.
+    /// Something could not be read: no further count in this interval.
     failed: bool,
     numbers: u64,
 }
 
 impl Counting {
-    /// What was counted is not what there is.
+    /// Discards the count, which no longer matches the contents.
     pub(super) fn forget(&mut self) {
         (self.count, self.exact) = (None, None);
     }
 
-    /// What the group holds, as well as is known.
+    /// The PG's totals, as exact as known.
     pub(super) fn totals(&self, local: &Local) -> Totals {
         self.exact.unwrap_or_else(|| local.totals())
     }
 
-    /// Whether there is something to count, now or later, in a group that is served.
+    /// Whether a served PG has something to count, now or later.
     pub(super) fn wants_more(&self, local: &Local) -> bool {
         local.totals().estimated && self.exact.is_none() && !self.failed
     }
 
-    /// Begins a count of a clean group, or its next page.
+    /// Begins a count of a clean PG, or its next page.
     pub(super) fn tick(&mut self, local: &Local, at: &Interval, sh: &mut Shared) {
         if !self.wants_more(local) {
             return;
@@ -197,8 +198,8 @@ impl Counting {
         }
     }
 
-    /// An update is ordered that makes an object of one size (or none) one of another; returns the
-    /// group's totals after it.
+    /// An update that changes an object's size (from or to none, if it is created or deleted) is
+    /// ordered; returns the PG's totals after it.
     pub(super) fn after_update(
         &mut self,
         object: &ObjectId,
@@ -212,7 +213,7 @@ impl Counting {
             estimated: totals.estimated,
         };
         let totals = step(self.totals(local));
-        // From now on the log says it.
+        // From now on the log carries the totals.
         self.exact = None;
         if let Some(count) = &mut self.count {
             let position = key::position(object);

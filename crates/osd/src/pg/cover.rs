@@ -1,21 +1,22 @@
-//! OSDs that cover for missing members: they have all data, and the map does not name them, because
+//! OSDs that cover for missing members: they have all data, but the map does not name them, because
 //! they are out or because another OSD is to be backfilled.
 //!
 //! ```text
-//!  peering    chooses among those who are up       (peering.rs)
-//!  later      an OSD comes up, and says what it has    ─▶ too few act, and it follows by our log: it is asked for
-//!  full       a member lacks something, and has no room for it  ─▶ the others act without it, until it has everything
-//!  complete   all that the map names have everything   ─▶ they act, with those that it takes besides
+//!  peering    chooses among OSDs that are up       (peering.rs)
+//!  later      an OSD comes up, and reports its state    ─▶ too few act, and it follows by our log: it is requested
+//!  full       a member lacks something, and has no space for it  ─▶ the others act without it, until it has everything
+//!  complete   all that the map names are complete     ─▶ they act, with others if too few
 //! ```
-//! Who has no room for what it lacks stands aside, if enough others are left: it still gets every
-//! update, like a target of backfill, but nobody waits for what it lacks. Otherwise the deletions
-//! and the trimming that would make room waited for recovery, which waited for room (simulator,
-//! small devices, seed 3761: old versions filled the member that the others had left behind while
-//! it was down, and every name lacked something there). Where too few would be left, it acts, and
-//! only deletions wait for nothing that it lacks (`goes_without`): they remove its old versions.
+//! A member without space for what it lacks stands aside, if enough others are left: it still gets
+//! every update, like a target of backfill, but nothing waits for what it lacks. Otherwise the
+//! deletions and the trimming that would free space waited for recovery, which waited for space
+//! (simulator, small devices, seed 3761: old versions filled the member that the others had left
+//! behind while it was down, and every name lacked something there). If too few would be left, the
+//! member acts, and only deletions do not wait for what it lacks (`goes_without`): they remove its
+//! old versions.
 //!
-//! The next interval's peering judges its members again. The look at the log here only avoids
-//! asking in vain.
+//! The next interval's peering judges its members again. Looking at the log here only avoids
+//! useless requests.
 
 use super::Interval;
 use super::backfill::Backfill;
@@ -29,8 +30,8 @@ use nacre_types::OsdId;
 use nacre_wire::msg::replication::PgInfo;
 
 impl Primary {
-    /// A member keeps clients or trimming waiting for what it has no room for: the others are asked
-    /// to act without it.
+    /// A member blocks clients or trimming because it lacks something and has no space for it:
+    /// requests an acting set without it.
     pub(super) fn stand_aside(&mut self, local: &Local, at: &Interval, sh: &mut Shared) {
         let holders = self.holders(local, at);
         let lacks_any = |osd| holders.lacks_any(osd);
@@ -61,9 +62,9 @@ impl Primary {
 }
 
 impl Backfill {
-    /// An OSD said what it has. Where too few act to serve, it is asked for, if it was a member of
-    /// the last activated interval and follows by log. (Simulator, seed 3301: all but one were
-    /// out, and that one peered before the others were up again.)
+    /// An OSD reported its state. If too few OSDs act to serve, the OSD is requested, provided it
+    /// was a member of the last activated interval and can follow by log. (Simulator, seed 3301:
+    /// all but one were out, and that one peered before the others were up again.)
     pub(super) fn cover_with(
         &mut self,
         from: OsdId,
@@ -90,21 +91,21 @@ impl Backfill {
         }
     }
 
-    /// All members of `up` that do not stand aside are complete, and they are enough, or are with
-    /// those that act: they should act. (Simulator, seed 3732: where the map gave one member and
-    /// two were needed, a member that was out acted alone, and never took the one that it had
-    /// filled.)
+    /// All members of `up` that do not stand aside are complete, and they are enough, alone or
+    /// together with the acting ones: they should act. (Simulator, seed 3732: where the map gave
+    /// one member and two were needed, a member that was out acted alone, and never accepted the
+    /// one that it had filled.)
     pub(super) fn ask_for_the_complete(&mut self, holders: Holders<'_>, sh: &mut Shared) {
         let at = holders.interval;
         let (up, min_size) = (at.up.clone(), at.min_size);
         let given = at.without_full(&up, |osd| holders.lacks_any(osd), sh);
-        // A full member leaves here only if another one takes its place (else: `stand_aside`).
+        // A full member leaves here only if another replaces it (otherwise: `stand_aside`).
         if given.len() < up.len() && given.iter().all(|osd| at.acting.contains(osd)) {
             return;
         }
         let mut wanted = given.clone();
         if up.len() < min_size {
-            // As peering chooses: members that are out cover.
+            // As in peering: members that are out cover.
             let mut others: Vec<OsdId> = at
                 .acting
                 .iter()
@@ -135,9 +136,9 @@ impl Backfill {
 }
 
 impl Interval {
-    /// Of these members, those that act: all but the ones that lack something and have only their
-    /// reserve left. All of them act if fewer than `min_size` would be left, or only one: what that
-    /// one acknowledged would have no other replica for as long as the others are full.
+    /// The subset of these members that acts: all except those that lack something and have only
+    /// their reserve left. All of them act if fewer than `min_size` would be left, or only one:
+    /// updates that it acknowledged would have no other replica while the others are full.
     pub(super) fn without_full(
         &self,
         members: &[OsdId],
@@ -153,7 +154,7 @@ impl Interval {
         }
     }
 
-    /// Whether updates wait for what the receiver lacks. They do not where it stands aside.
+    /// Whether updates wait for what the receiver lacks. They do not if it stands aside.
     pub(super) fn is_waited_for(&self, osd: OsdId, sh: &Shared) -> bool {
         self.acting.contains(&osd) || !sh.is_nearly_full_at(osd)
     }
@@ -164,7 +165,7 @@ fn full_and_lacking(osd: OsdId, lacks: impl Fn(OsdId) -> bool, sh: &Shared) -> b
     sh.is_nearly_full_at(osd) && lacks(osd)
 }
 
-/// Full members that lack something and have to act do not lead: a primary fills no target while it
+/// Full members that lack something and must act do not lead: a primary fills no target while it
 /// lacks something itself.
 pub(super) fn full_last(members: &mut [OsdId], lacks: impl Fn(OsdId) -> bool, sh: &Shared) {
     members.sort_by_key(|osd| full_and_lacking(*osd, &lacks, sh));

@@ -2,33 +2,33 @@
 //! (DESIGN §3, Exactly once).
 //!
 //! Every writing operation is remembered from its log entry until its client confirms the answer
-//! (`answered_below`). While the entry is in the log, the log is the memory; when the log forgets
-//! it before the client confirms, a record takes its place. An operation below the mark that nobody
-//! remembers is refused: it may have been executed.
+//! (`answered_below`). While the entry is in the log, the log is the memory; when the log is
+//! trimmed before the client confirms, a record replaces the entry. An operation below the mark
+//! that is not remembered is refused: it may have been executed.
 //!
-//! Clients are forgotten, too (F18): of more than so many, those whose last update is oldest, in
-//! the order of the log, so that members agree. Whoever forgets keeps a *horizon*: the time, by its
-//! own clock, when it last saw something of any client that it forgot; for what was loaded or
-//! adopted, the time of that. An operation of a client that is not known here was not executed
-//! before if it was first sent after the horizon: its update would have been seen here later than
-//! it was sent, and forgotten with its client.
+//! Clients are forgotten, too (F18): beyond a maximum number, those whose last update is oldest, in
+//! the order of the log, so that members agree. A member that forgets keeps a *horizon*: the time,
+//! by its own clock, when it last saw anything of a client that it forgot; for loaded or adopted
+//! clients, the time of that. An operation of a client that is not known here was not executed
+//! before if it was first sent after the horizon: otherwise its update would have been seen here
+//! later than it was sent, and forgotten with its client.
 //!
 //! ```text
 //!  OSD's clock ──── E of X is logged ──── horizon (X and others are forgotten) ───────────────▶
 //!                ▲ X sends R                          ▲ R again: first sent before the horizon, refused
 //!                                                     ▲ Y asks for the first time: first sent after it, executed
 //! ```
-//! A client that was forgotten and comes again is known, but not all that it did: an operation of
-//! it that nobody remembers is judged by the horizon of the time when it came again, until one has
-//! been (simulator, seed 42: a compare-and-set was executed, its client forgotten, known again by
-//! another operation in flight beside it, and the resend executed once more).
+//! A client that was forgotten and comes back is known, but not all of its operations: an operation
+//! that is not remembered is judged by the horizon of the time when the client came back, until one
+//! has been dated (simulator, seed 42: a compare-and-set was executed, its client forgotten, known
+//! again by another operation in flight beside it, and the resend executed once more).
 //!
-//! When it was first sent is said by the client (`OpRequest::dated`) in terms of *this* clock: an
-//! earliest moment, counted from a reading that the client had from here. How long the request said
-//! nothing, in a queue or in the socket of a daemon that stood still, does not matter then; an age
-//! that the client writes into its request would begin to count only when the request is read. Who
-//! has no reading yet is given one and asks again (`OpFailure::Undated`), but only in groups that
-//! have forgotten somebody. A horizon is never stored or sent; that there is one is both.
+//! The client states when it first sent the operation (`OpRequest::dated`) in terms of *this*
+//! clock: an earliest time, counted from a reading that the client had from here. Then it does not
+//! matter how long the request waited, in a queue or in the socket of a stalled daemon; an age
+//! written into the request would begin to count only when the request is read. A client without a
+//! reading is given one and asks again (`OpFailure::Undated`), but only in PGs that have forgotten
+//! a client. A horizon is never stored or sent; the fact that there is one is both.
 
 use super::log::entry_bytes;
 use nacre_types::{ClientId, Instance, ObjectId, Time, Version};
@@ -37,17 +37,17 @@ use nacre_wire::msg::client::{RequestId, SubReply};
 use nacre_wire::msg::replication::{ClientMark, Dedup};
 use std::collections::BTreeMap;
 
-/// What is known of a request.
+/// The state of a request in the memory.
 #[derive(Debug, PartialEq)]
 pub enum Seen<'a> {
-    /// Never heard of: execute it.
+    /// Unknown: execute it.
     New,
-    /// Executed: this was its update.
+    /// Executed: its update.
     Done(&'a Done),
     /// Confirmed long ago, or lost: never execute it.
     Superseded,
-    /// Its client, or what that did earlier, may have been forgotten: execute it if it was first
-    /// sent after this.
+    /// Its client, or earlier operations of its client, may have been forgotten: execute it if it
+    /// was first sent after this time.
     Stranger(Time),
 }
 
@@ -56,7 +56,7 @@ pub enum Seen<'a> {
 pub struct Done {
     /// Its update.
     record: Record,
-    /// The record is stored by itself, besides the log entry that there may still be.
+    /// The record is stored separately, besides a log entry that may still exist.
     stored: bool,
 }
 
@@ -66,19 +66,19 @@ impl Done {
     pub fn version(&self) -> Version {
         self.record.version()
     }
-    /// What it returned.
+    /// Its results.
     #[must_use]
     pub fn results(&self) -> Vec<SubReply> {
         self.record.results()
     }
-    /// About what its record takes.
+    /// The approximate size of its record.
     fn bytes(&self) -> usize {
         entry_bytes(&self.record)
     }
     fn object(&self) -> &ObjectId {
         self.record.object()
     }
-    /// As it is kept when the log has forgotten it.
+    /// The record that is kept when its log entry is trimmed.
     #[must_use]
     pub const fn record(&self) -> &Record {
         &self.record
@@ -91,17 +91,17 @@ struct Client {
     done: BTreeMap<u64, Done>,
     /// Its last update.
     last: Version,
-    /// When that came here, or was loaded or adopted.
+    /// When that update was seen here, loaded or adopted.
     seen: Time,
-    /// It may have been forgotten before it was here again: what it sent below `from`, and nobody
-    /// remembers, was executed at `gap` at the latest.
+    /// The client may have been forgotten before: operations below `from` that are not remembered
+    /// were executed at `gap` at the latest.
     from: u64,
     gap: Time,
 }
 
 impl Client {
-    /// It has all answers below `below`. Returns the sequence numbers that are forgotten now and
-    /// have stored records.
+    /// The client has all answers below `below`. Returns the sequence numbers that are now
+    /// forgotten and have stored records.
     fn confirm(&mut self, below: u64, bytes: &mut usize) -> Vec<u64> {
         self.below = self.below.max(below);
         let mut gone = Vec::new();
@@ -143,32 +143,32 @@ impl Client {
 /// A client that was forgotten.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Forgotten {
-    /// Who.
+    /// The client.
     pub client: ClientId,
-    /// Which life.
+    /// Its instance.
     pub instance: Instance,
     /// Its operations that have stored records.
     pub stored: Vec<u64>,
 }
 
-/// The memory: of entries in the log and of older ones alike.
+/// The memory of entries in the log and of older ones.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DedupTable {
     clients: BTreeMap<(ClientId, Instance), Client>,
-    /// If clients were forgotten: see the module head.
+    /// Present if clients were forgotten: see the module head.
     horizon: Option<Time>,
     /// Bytes of all stored records.
     bytes: usize,
 }
 
 impl DedupTable {
-    /// From records and marks, which are loaded or adopted now, and the log.
+    /// Builds the memory from the log and from records and marks that are loaded or adopted now.
     pub fn restore<'a>(old: Dedup, log: impl Iterator<Item = &'a Record>, now: Time) -> Self {
         let mut table = Self {
             horizon: old.forgot.then_some(now),
             ..Self::default()
         };
-        // Each of them may have been forgotten once and be here again.
+        // Each client may have been forgotten once and have come back.
         let from = if old.forgot { u64::MAX } else { 0 };
         let last = old.last.into_iter().chain(std::iter::repeat(Version::NONE));
         for (ClientMark { below }, last) in old.marks.into_iter().zip(last) {
@@ -203,7 +203,7 @@ impl DedupTable {
         self.horizon.is_some()
     }
 
-    /// The same memory was adopted: others may have forgotten whom we have not seen.
+    /// The same memory was adopted: others may have forgotten clients that were not seen here.
     pub fn adopted_as_it_is(&mut self, now: Time) {
         if self.horizon.is_some() {
             self.horizon = Some(now);
@@ -213,19 +213,19 @@ impl DedupTable {
         }
     }
 
-    /// How many clients are remembered.
+    /// The number of remembered clients.
     #[must_use]
     pub fn len(&self) -> usize {
         self.clients.len()
     }
-    /// Whether nobody is.
+    /// Whether no client is remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.clients.is_empty()
     }
 
-    /// Of more than `most` clients forgets the oldest. In batches of an eighth, so that each costs
-    /// little.
+    /// Forgets the oldest clients if there are more than `most`. In batches of an eighth, so that
+    /// each costs little.
     pub fn forget_oldest(&mut self, most: usize) -> Vec<Forgotten> {
         if self.clients.len() <= most + most / 8 {
             return Vec::new();
@@ -257,16 +257,15 @@ impl DedupTable {
         gone
     }
 
-    /// Whether the client is not known and may have been forgotten. Costs nothing as long as nobody
-    /// was.
+    /// Whether the client is unknown and may have been forgotten. Free as long as no client was.
     #[must_use]
     pub fn is_stranger(&self, request: &RequestId) -> bool {
         self.horizon.is_some() && matches!(self.seen(request), Seen::Stranger(_))
     }
 
     /// An operation of a known client was first sent at `at`, by our clock, at the earliest. A
-    /// client begins its operations in the order of their numbers: if this one is newer than what
-    /// may have been forgotten of it, so are those after it.
+    /// client begins its operations in the order of their numbers: if this one is newer than those
+    /// that may have been forgotten, so are all later ones.
     pub fn dated(&mut self, request: &RequestId, at: Time) {
         if let Some(client) = self.clients.get_mut(&(request.client, request.instance))
             && at > client.gap
@@ -289,15 +288,16 @@ impl DedupTable {
         }
     }
 
-    /// Whether the operation was executed, or its client has heard how it ended.
+    /// Whether the operation was executed, or its client has received its answer.
     #[must_use]
     pub fn knows(&self, request: &RequestId) -> bool {
         matches!(self.seen(request), Seen::Done(_) | Seen::Superseded)
     }
 
-    /// Whether a later operation of the same client changed the object: one that is unknown has had
-    /// its turn then, and changed nothing (what it was answered went with its interval). Executed
-    /// now it would come after what its client sent later: a guard that did not hold might hold.
+    /// Whether a later operation of the same client changed the object. Then the unknown operation
+    /// was handled earlier and changed nothing (its answer was forgotten with its interval).
+    /// Executed now it would follow an operation that its client sent later: a guard that did not
+    /// hold might hold.
     #[must_use]
     pub fn is_overtaken(&self, request: &RequestId, object: &ObjectId) -> bool {
         let Some(client) = self.clients.get(&(request.client, request.instance)) else {
@@ -309,11 +309,11 @@ impl DedupTable {
             .any(|(_, done)| done.object() == object)
     }
 
-    /// Remembers an update that came here now.
+    /// Remembers an update that was seen here now.
     ///
-    /// Returns the sequence numbers that it confirms and that have stored records to be removed.
+    /// Returns the sequence numbers that it confirms and whose stored records must be removed.
     pub fn on_entry(&mut self, entry: &Record, now: Time) -> Vec<u64> {
-        // The primary's own updates: nobody asked, nobody asks again.
+        // The primary's own updates have no request and are never resent.
         let request = entry.request();
         if request.sequence == 0 {
             return Vec::new();
@@ -332,9 +332,9 @@ impl DedupTable {
         client.confirm(entry.answered_below(), &mut self.bytes)
     }
 
-    /// Of more than so many bytes of records forgets the oldest, and says which, with their
-    /// clients' marks afterwards: what a client sent before is refused, as if it had confirmed the
-    /// answer. In batches of a quarter, so that each costs little.
+    /// Forgets the oldest records if there are more than `most` bytes of them. Returns them with
+    /// their clients' marks afterwards: earlier requests of these clients are refused, as if the
+    /// client had confirmed the answers. In batches of a quarter, so that each costs little.
     pub fn forget_records(&mut self, most: usize) -> Vec<(RequestId, (u64, Version))> {
         if self.bytes <= most {
             return Vec::new();
@@ -369,15 +369,15 @@ impl DedupTable {
         gone
     }
 
-    /// The client has all answers below `below`. Returns the sequence numbers that are forgotten
-    /// now and have stored records.
+    /// The client has all answers below `below`. Returns the sequence numbers that are now
+    /// forgotten and have stored records.
     #[cfg(test)]
     fn confirm(&mut self, who: &RequestId, below: u64) -> Vec<u64> {
         let client = self.clients.entry((who.client, who.instance)).or_default();
         client.confirm(below, &mut self.bytes)
     }
 
-    /// A record of its own has been stored for the request, if it is remembered.
+    /// A separate record has been stored for the request, if it is remembered.
     pub fn mark_stored(&mut self, request: &RequestId) {
         let client = self.clients.get_mut(&(request.client, request.instance));
         if let Some(done) = client.and_then(|client| client.done.get_mut(&request.sequence))
@@ -387,7 +387,7 @@ impl DedupTable {
         }
     }
 
-    /// Everything was stored anew beside a log that begins after `tail`: see [`Self::beyond`].
+    /// Everything was stored again beside a log that begins after `tail`: see [`Self::beyond`].
     pub fn mark_beyond(&mut self, tail: Version) {
         for done in self
             .clients
@@ -407,7 +407,7 @@ impl DedupTable {
             .map(|client| (client.below, client.last))
     }
 
-    /// Undoes [`Self::on_entry`] for an update that turned out never to have happened.
+    /// Reverts [`Self::on_entry`] for an update that turned out not to have happened.
     pub fn forget(&mut self, entry: &Record) {
         let request = entry.request();
         if let Some(client) = self.clients.get_mut(&(request.client, request.instance))
@@ -421,7 +421,7 @@ impl DedupTable {
         }
     }
 
-    /// What must be kept beside a log that begins after `tail`.
+    /// The records to keep beside a log that begins after `tail`.
     #[must_use]
     pub fn beyond(&self, tail: Version) -> Dedup {
         let done = self
@@ -450,7 +450,7 @@ impl DedupTable {
         }
     }
 
-    /// Takes out the records of objects that leave with a split; marks are kept by both halves.
+    /// Takes out the records of objects that leave with a split; both halves keep the marks.
     pub fn split(&mut self, mut leaves: impl FnMut(&ObjectId) -> bool) -> Self {
         let mut other = Self {
             horizon: self.horizon,
@@ -513,8 +513,7 @@ mod tests {
     }
 
     /// Every update used to remove a stored record for each answer that its client confirmed,
-    /// though hardly any is ever stored: one write to the store's tables per operation, for
-    /// nothing.
+    /// though hardly any is ever stored: one useless write to the store's tables per operation.
     #[test]
     fn only_confirmed_requests_with_a_record_of_their_own_have_something_to_remove() {
         let mut table = DedupTable::default();
@@ -538,8 +537,8 @@ mod tests {
         assert_eq!(table.confirm(&request(0), 5), [4]);
     }
 
-    /// Of three clients, the one whose last update is oldest goes; whether that was loaded, adopted
-    /// or seen, what it sent by then is refused for ever.
+    /// Of three clients, the one whose last update is oldest is forgotten; whether that was loaded,
+    /// adopted or seen, operations that it sent by then are refused for ever.
     #[test]
     fn the_client_with_the_oldest_update_is_forgotten_and_leaves_a_horizon() {
         let who = |client: u64, sequence| RequestId {
@@ -573,8 +572,8 @@ mod tests {
             matches!(table.seen(&who(1, 1)), Seen::Done(_)),
             "it did something later"
         );
-        // It comes again, with number 9: what it did before may have been executed and forgotten,
-        // what it begins after that not.
+        // It comes back with number 9: earlier operations may have been executed and forgotten,
+        // later ones not.
         let mut again = table.clone();
         let mut update = fields("a", v(1, 4), v(1, 5));
         (update.request, update.answered_below) = (who(2, 9), 0);
@@ -592,7 +591,7 @@ mod tests {
             (again.seen(&who(2, 2)), again.seen(&who(2, 10))),
             (Seen::Stranger(Time(20)), Seen::New)
         );
-        // What is loaded has been seen at the time of loading, at the earliest.
+        // Loaded entries count as seen at the time of loading.
         let mut loaded =
             DedupTable::restore(table.beyond(Version::NONE), std::iter::empty(), Time(500));
         assert_eq!(loaded.seen(&who(2, 2)), Seen::Stranger(Time(500)));
@@ -600,7 +599,8 @@ mod tests {
         assert!(loaded.forget_oldest(1).is_empty());
     }
 
-    /// Nobody confirms: the oldest records go, and what their clients sent before is refused.
+    /// Clients never confirm: the oldest records are forgotten, and earlier requests of their
+    /// clients are refused.
     #[test]
     fn records_have_a_bound() {
         let mut table = DedupTable::default();

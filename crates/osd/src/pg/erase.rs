@@ -1,14 +1,15 @@
-//! Erasing what is here of a group: its pool was removed, or it is clean without us.
+//! Erasing the local data of a PG: its pool was removed, or it is clean without us.
 //!
 //! ```text
-//!  begin ─▶ mark: backfill cursor at the group's beginning, nothing counts any more ── durable before anything else
+//!  begin ─▶ mark: backfill cursor at the PG's beginning, no object is valid ── durable before anything else
 //!        ─▶ page ─▶ durable ─▶ pause ─▶ page … ─▶ metadata object
 //! ```
 //! Erasing takes many transactions. An interval change, a crash or a split may come between any two
-//! of them, and the map may want this member again: the mark says that it has nothing, so it is
-//! backfilled. Without it a group that had lost half of its objects called itself complete (F2).
+//! of them, and the map may assign the PG to this member again: the mark records that it has
+//! nothing, so it is backfilled. Without the mark a PG that had lost half of its objects reported
+//! itself complete (F2).
 //!
-//! One page at a time in the whole daemon, with pauses: clients go first. (Removing a pool of
+//! One page at a time in the whole daemon, with pauses: clients have priority. (Removing a pool of
 //! 60,000 objects stopped a cluster for 2.5 s, F41.)
 
 use super::Interval;
@@ -19,26 +20,26 @@ use crate::shared::Shared;
 use nacre_store::{ObjectKey, Op, Read, ReadError, ReadReply};
 use std::time::Duration;
 
-/// Least time between two pages.
+/// Minimum time between two pages.
 const PAUSE: Duration = Duration::from_millis(5);
-/// A page that is not over after so long holds back no other: its group may have become something
-/// else.
+/// A page that takes longer than this no longer blocks others: the state of its PG may have
+/// changed.
 const PAGE_MAX: Duration = Duration::from_secs(2);
 
-/// How far erasing is.
+/// The progress of erasing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Erasing {
     /// Nothing is to be erased.
     #[default]
     No,
-    /// The next page is to be taken when it is our turn.
+    /// The next page is to be taken in our turn.
     Due,
-    /// A page is being listed, or its removal stored.
+    /// A page is being listed, or its removal is being stored.
     UnderWay,
 }
 
 impl Erasing {
-    /// Marks durably that nothing of what is here counts.
+    /// Marks durably that no object here is valid.
     pub(super) fn begin(local: &mut Local, at: &Interval, sh: &mut Shared) -> Self {
         let mut ops = Vec::new();
         local.mark_worthless(&mut ops);
@@ -47,7 +48,7 @@ impl Erasing {
         Self::Due
     }
 
-    /// Takes the next page if it is time.
+    /// Takes the next page if it is due.
     pub(super) fn tick(&mut self, local: &Local, at: &Interval, sh: &mut Shared) {
         if *self != Self::Due {
             return;
@@ -84,7 +85,7 @@ impl Erasing {
         let (keys, more) = match reply {
             Ok(ReadReply::List { keys, more }) => (keys, more),
             Err(ReadError::NotFound) => (Vec::new(), false),
-            // Not now: the page is read again.
+            // Not now: the page is read again later.
             Err(_) | Ok(_) => {
                 *self = Self::Due;
                 page_over(at, sh);
@@ -107,7 +108,7 @@ impl Erasing {
         }
     }
 
-    /// A page is durably gone.
+    /// A page is durably erased.
     pub(super) fn on_erased(&mut self, at: &Interval, sh: &mut Shared) {
         if *self == Self::UnderWay {
             *self = Self::Due;
@@ -116,9 +117,9 @@ impl Erasing {
     }
 }
 
-/// The next one may begin after a pause, of any group.
+/// The next page, of any PG, may begin after a pause.
 fn page_over(at: &Interval, sh: &mut Shared) {
-    // One that took too long is not the one that is waited for.
+    // A page that took too long may no longer be the current one.
     if sh.erases == Some(at.pg) {
         sh.erases = None;
         sh.erase_at = sh.now + PAUSE;

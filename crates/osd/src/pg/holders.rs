@@ -1,4 +1,4 @@
-//! Who of those that hold the group has what, as its primary knows it.
+//! Which holders of the PG have which objects, as its primary knows it.
 
 use super::local::Local;
 use super::pending::Pending;
@@ -11,35 +11,35 @@ use nacre_types::{ObjectId, OsdId};
 use nacre_wire::msg::replication::Missing;
 use std::collections::BTreeMap;
 
-/// See the module head. It only looks.
+/// See the module head. Read-only.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Holders<'a> {
-    /// What we miss ourselves.
+    /// The objects that we miss.
     pub(super) missing: &'a ByObject<Missing>,
     pub(super) interval: &'a Interval,
     pub(super) peers: &'a BTreeMap<OsdId, PeerState>,
 }
 
 impl<'a> Holders<'a> {
-    /// What a member should have and has not; of ourselves and those that get no updates, what we
-    /// miss.
+    /// The objects that a member should have but lacks; for ourselves, and for members that get no
+    /// updates, those that we miss.
     pub(super) fn missing_at(&self, osd: OsdId) -> &'a ByObject<Missing> {
         self.peers
             .get(&osd)
             .map_or(self.missing, |peer| &peer.missing)
     }
 
-    /// Whether a member should have the object and has not.
+    /// Whether a member should have the object but lacks it.
     pub(super) fn lacks(&self, osd: OsdId, object: &ObjectId) -> bool {
         self.missing_at(osd).contains_key(object)
     }
 
-    /// Whether the member should have anything that it has not.
+    /// Whether the member lacks any object that it should have.
     pub(super) fn lacks_any(&self, osd: OsdId) -> bool {
         !self.missing_at(osd).is_empty()
     }
 
-    /// Whether somebody who gets updates of the object has to get the object first.
+    /// Whether a receiver of the object's updates must get the object first.
     pub(super) fn is_lacking(&self, object: &ObjectId, sh: &Shared) -> bool {
         self.is_lacking_but(object, |_| false, sh)
     }
@@ -55,10 +55,11 @@ impl<'a> Holders<'a> {
         self.missing.contains_key(object) || self.interval.receivers().any(lacks)
     }
 
-    /// Whether the operation has to wait for a copy of the object, its own or a clone of that. A
-    /// deletion waits for no member that has to act though it has no room; but where a member
-    /// is away that may have the object: there would be fewer copies of what is left of it than
-    /// there are.
+    /// Whether the operation must wait for the recovery of the object or of a clone of it. A
+    /// deletion does not wait for a member that must act although it has no space, provided that no
+    /// wanted member is away or at least `min_size` acting members have the object: an absent
+    /// member may have it, too, and the remaining clone would have fewer replicas than there are
+    /// now.
     pub(super) fn keeps_waiting(&self, object: &ObjectId, op: &Pending, sh: &Shared) -> bool {
         let (acting, size) = (&self.interval.acting, self.interval.size);
         let having = || {
@@ -72,8 +73,9 @@ impl<'a> Holders<'a> {
         self.is_lacking_but(object, |osd| spares && self.goes_without(osd, sh), sh)
     }
 
-    /// Whether the member has to act though it has no room for what it lacks. Deletions go without
-    /// it: what was there is removed, and what they leave, a clone, is lacking there.
+    /// Whether the member must act although it has no space for what it lacks. Deletions do not
+    /// wait for it: its old version is removed, and a clone that a deletion leaves behind is
+    /// missing there.
     pub(super) fn goes_without(&self, osd: OsdId, sh: &Shared) -> bool {
         let acting = &self.interval.acting;
         let stays = || {
@@ -85,7 +87,7 @@ impl<'a> Holders<'a> {
         sh.has_no_room_at(osd) && acting.contains(&osd) && stays()
     }
 
-    /// A member that lacks the object and has no room for it.
+    /// A member that lacks the object and has no space for it.
     pub(super) fn without_room(&self, object: &ObjectId, sh: &Shared) -> Option<OsdId> {
         let here = self.missing.contains_key(object).then_some(sh.config.id);
         let others = self
@@ -97,14 +99,14 @@ impl<'a> Holders<'a> {
             .find(|osd| sh.has_no_room_at(*osd))
     }
 
-    /// Whether the members could bear the update beside as large ones of other primaries. One that
-    /// is not larger than what a primary may always have under way was looked at before; what an
-    /// operator does to make room (`FULL_OK`) is let through. A clone takes room whatever makes it,
-    /// a deletion too: as long as there is enough.
+    /// Whether the members have space for the update in addition to equally large ones of other
+    /// primaries. An update no larger than what a primary may always have in flight was checked
+    /// earlier; operations with which an operator frees space (`FULL_OK`) are let through. A clone
+    /// takes space even if a deletion makes it, so it needs enough space in any case.
     pub(super) fn fits_rooms(&self, op: &Pending, update: &Update, sh: &Shared) -> bool {
         let bytes = room_of(&update.effects, &update.payload) + op.clone_bytes.unwrap_or(0);
         let acting = &self.interval.acting;
-        // Who goes without takes nothing that counts.
+        // Members that a deletion does not wait for take no significant space.
         let takes = |osd: &OsdId| !op.only_deletes() || !self.goes_without(*osd, sh);
         let too_much = |osd: &OsdId| takes(osd) && sh.under_way.is_too_much(&[*osd], bytes);
         let fits = !sh.under_way.is_too_much(acting, bytes) || !acting.iter().any(too_much);
@@ -116,7 +118,7 @@ impl<'a> Holders<'a> {
 }
 
 impl Primary {
-    /// Who has what.
+    /// The holders and what they have.
     pub(super) fn holders<'a>(&'a self, local: &'a Local, at: &'a Interval) -> Holders<'a> {
         Holders {
             missing: &local.missing,

@@ -1,5 +1,5 @@
-//! What the map says of a placement group in its current interval. Every machine of the group sees
-//! it; only the group itself changes it.
+//! The map's view of a placement group in its current interval. Every machine of the PG reads it;
+//! only the PG itself changes it.
 
 use crate::awaited::Awaited;
 use crate::shared::Shared;
@@ -10,20 +10,20 @@ use nacre_wire::Message;
 use nacre_wire::map::{Activation, ClusterMap, Pool};
 use nacre_wire::msg::monitor::PgTemporaryRequest;
 
-/// What the map says of the group in its current interval.
+/// The map's view of the PG in its current interval.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Interval {
-    /// Which group.
+    /// The PG.
     pub pg: PgId,
-    /// First epoch.
+    /// The interval's first epoch.
     pub since: Epoch,
-    /// Those who should hold it.
+    /// The OSDs that should hold the PG.
     pub up: Vec<OsdId>,
-    /// Those who serve it.
+    /// The OSDs that serve the PG.
     pub acting: Vec<OsdId>,
-    /// Copies needed to serve.
+    /// Replicas needed to serve.
     pub min_size: usize,
-    /// Copies wanted.
+    /// Replicas wanted.
     pub size: usize,
     /// The last activation.
     pub activated: Activation,
@@ -57,11 +57,11 @@ impl Interval {
             .copied()
             .filter(|osd| !self.acting.contains(osd))
     }
-    /// Everyone who gets updates.
+    /// All OSDs that get updates.
     pub fn receivers(&self) -> impl Iterator<Item = OsdId> + '_ {
         self.acting.iter().copied().chain(self.backfill_targets())
     }
-    /// Asks the monitors for another acting set; none: the one that the map gives.
+    /// Requests another acting set from the monitors; empty: the one that the map computes.
     pub(super) fn request_acting(&self, acting: Vec<OsdId>, sh: &mut Shared) {
         sh.counters.borders.temporary += 1;
         let message = PgTemporaryRequest {
@@ -73,31 +73,31 @@ impl Interval {
             message: Message::PgTemporaryRequest(message),
         });
     }
-    /// What the map says of the pool.
+    /// The pool in the map.
     pub(super) fn pool<'a>(&self, sh: &'a Shared) -> Option<&'a Pool> {
         sh.map.as_ref()?.pools.get(&self.pg.pool)
     }
-    /// Who leads.
+    /// The primary.
     pub(super) fn primary(&self) -> Option<OsdId> {
         self.acting.first().copied()
     }
 
-    /// Reads; the reply comes back to the group as `awaited`, unless the interval is over by then.
+    /// Reads; the reply returns to the PG as `awaited`, unless the interval has ended by then.
     pub(super) fn read(&self, sh: &mut Shared, read: Read, awaited: Awaited) {
         sh.read(self.pg, self.since, read, awaited);
     }
-    /// Submits a transaction; its commit comes back as `awaited`, unless the interval is over by
+    /// Submits a transaction; its commit returns as `awaited`, unless the interval has ended by
     /// then.
     pub(super) fn submit(&self, sh: &mut Shared, ops: Vec<Op>, awaited: Awaited) {
         sh.submit(self.pg, self.since, ops, awaited);
     }
-    /// Whether updates that need room are refused: a member cannot refuse what was ordered, so it
-    /// must not come so far.
+    /// Whether updates that need space are refused: a member cannot refuse an ordered update, so
+    /// the primary must refuse it before.
     pub(super) fn is_full(&self, sh: &Shared) -> bool {
         sh.is_full(self.pg.pool) || self.receivers().any(|osd| sh.peers.is_nearly_full(osd))
     }
 
-    /// Until when reads may be answered.
+    /// When the right to answer reads ends.
     pub(super) fn lease_until(&self, sh: &Shared) -> Time {
         let me = sh.me();
         let others = self.acting.iter().filter(|osd| **osd != me);

@@ -1,5 +1,5 @@
-//! A group at its primary, with all that a primary may touch: what the map, the store and the other
-//! members say goes from here to the machine that it concerns.
+//! A PG at its primary, with all the state that a primary may access: input from the map, the store
+//! and the other members is dispatched from here to the machine that it concerns.
 
 use super::holders::Holders;
 use super::local::Local;
@@ -36,7 +36,7 @@ impl Lead<'_> {
         self.interval.pg
     }
 
-    /// Another OSD of the group says something of this interval.
+    /// A message of this interval from another OSD of the PG.
     pub(super) fn on_message(&mut self, from: OsdId, message: Message, sh: &mut Shared) {
         match message {
             Message::ReplicateApplied(m) => {
@@ -61,7 +61,7 @@ impl Lead<'_> {
         }
     }
 
-    /// A store event that was expected in this interval.
+    /// A pending store event of this interval.
     pub(super) fn on_store(&mut self, awaited: Awaited, outcome: StoreOutcome, sh: &mut Shared) {
         use StoreOutcome::{Committed, Read};
         match (awaited, outcome) {
@@ -98,12 +98,12 @@ impl Lead<'_> {
         }
     }
 
-    /// Whether operations wait that a read lease could release.
+    /// Whether operations wait for a read lease.
     pub(crate) fn waits_for_lease(&self) -> bool {
         self.primary.is_active() && !self.primary.objects.is_idle()
     }
 
-    /// Repeats what has not been answered.
+    /// Repeats unanswered messages.
     pub(super) fn on_tick(&mut self, sh: &mut Shared) {
         if lost::is_due(self.local, sh) {
             self.tell_lost(sh);
@@ -128,11 +128,11 @@ impl Lead<'_> {
         }
     }
 
-    /// Who has what.
+    /// The holders and what they have.
     pub(super) fn holders(&self) -> Holders<'_> {
         self.primary.holders(self.local, self.interval)
     }
-    /// What operations do with clones.
+    /// The machine that handles clones.
     pub(super) fn clones(&self) -> Clones<'_> {
         Clones {
             holders: self.holders(),
@@ -140,15 +140,15 @@ impl Lead<'_> {
             damage: &self.primary.damage,
         }
     }
-    /// What stands between operations and their execution.
+    /// The machine that decides what operations wait for.
     pub(super) fn gate(&mut self) -> Gate<'_> {
         self.primary.gate(self.local, self.interval)
     }
-    /// How operations are answered.
+    /// The machine that answers operations.
     pub(super) fn replies(&mut self) -> Replies<'_> {
         self.primary.replies(self.local)
     }
-    /// How objects are sent.
+    /// The machine that sends objects.
     pub(super) fn outbox(&mut self) -> Outbox<'_> {
         Outbox {
             interval: self.interval,
@@ -156,7 +156,7 @@ impl Lead<'_> {
             sending: self.sending,
         }
     }
-    /// Which operations find room.
+    /// The machine that admits operations.
     pub(super) fn admit(&mut self) -> Admit<'_> {
         let Primary {
             objects,
@@ -171,13 +171,13 @@ impl Lead<'_> {
             dedup: &self.local.dedup,
         }
     }
-    /// The daemon's room is full.
+    /// The daemon's memory for operations is full.
     pub(crate) fn make_room(&mut self, sh: &mut Shared) {
         if self.primary.serves(sh.now) {
             self.admit().make_room(sh);
         }
     }
-    /// What gives changes their places in the log.
+    /// The machine that assigns changes their positions in the log.
     pub(super) fn ordering(&mut self) -> Order<'_> {
         Order {
             local: self.local,
@@ -187,7 +187,7 @@ impl Lead<'_> {
             objects: &self.primary.objects,
         }
     }
-    /// The part that peers.
+    /// The machine that peers.
     pub(super) fn agree(&mut self) -> Agree<'_> {
         let Primary {
             peering,
@@ -216,7 +216,7 @@ impl Lead<'_> {
         }
     }
 
-    /// The map says that our interval may serve.
+    /// The map allows our interval to serve.
     pub(super) fn on_activation(&mut self, sh: &mut Shared) {
         let active = self.primary.peering.activate(self.interval);
         let reached = Reached {
@@ -226,7 +226,7 @@ impl Lead<'_> {
         self.on_reached(reached, sh);
     }
 
-    /// A member says what it has.
+    /// A member reports its state.
     fn on_info(&mut self, from: OsdId, message: PeerInfo, sh: &mut Shared) {
         let Some(new) = self.agree().on_info(from, message, sh) else {
             return;
@@ -238,8 +238,8 @@ impl Lead<'_> {
         if new {
             self.look_again(sh);
         }
-        // What nobody could read may be whole at the one who is new here, if only in an older
-        // version: he keeps it.
+        // An unreadable object may be intact at the new member, if only in an older version: it
+        // keeps that.
         let (damage, at) = (&self.primary.damage, self.interval);
         let wanted =
             damage.has_suspects() || damage.lost_count() > 0 || !self.local.lost.is_empty();
@@ -277,14 +277,14 @@ impl Lead<'_> {
         }
     }
 
-    /// An object that was on its way here is whole.
+    /// An object that was being received is complete.
     pub(super) fn on_received(&mut self, object: &ObjectId, version: Version, sh: &mut Shared) {
         if !self.on_undone_fetched(object, version, sh) {
             self.on_recovered_here(object, sh);
         }
     }
 
-    /// A part is durable at the receiver, or a member cannot send what we asked for.
+    /// A part is durable at the receiver, or a member cannot send a requested object.
     fn on_push_ack(&mut self, from: OsdId, message: &PushAck, sh: &mut Shared) {
         if !message.have {
             self.on_pull_failed(from, message, sh);
@@ -299,7 +299,7 @@ impl Lead<'_> {
         }
     }
 
-    /// An object that was to be sent is not here at that version, or cannot be read.
+    /// An object to be sent is not here at that version, or cannot be read.
     pub(super) fn on_unsent(
         &mut self,
         to: OsdId,
@@ -313,7 +313,7 @@ impl Lead<'_> {
         self.on_push_failed(to, object, unsent.ended.version, unsent.damaged, sh);
     }
 
-    /// The object is not sent to the member any more.
+    /// Stops sending the object to the member.
     pub(super) fn end_outgoing(&mut self, to: OsdId, object: &ObjectId, sh: &mut Shared) {
         if self
             .sending
@@ -324,15 +324,15 @@ impl Lead<'_> {
         }
     }
 
-    /// Nothing is sent to the member any more.
+    /// Stops sending any object to the member.
     pub(super) fn stop_sending_to(&mut self, to: OsdId, sh: &mut Shared) {
         for object in self.sending.objects_to(to) {
             self.end_outgoing(to, &object, sh);
         }
     }
 
-    /// Members that lack the object are no longer sent it, since it is about to change: all of them
-    /// if it is to be deleted, otherwise those that nobody waits for.
+    /// Stops sending the object, which is about to change, to members that lack it: to all of them
+    /// if it is to be deleted, otherwise to those that nothing waits for.
     pub(super) fn stop_pushing(&mut self, object: &ObjectId, all: bool, sh: &mut Shared) {
         for to in self.sending.receivers_of(object) {
             if self.holders().lacks(to, object) && (all || !self.interval.is_waited_for(to, sh)) {

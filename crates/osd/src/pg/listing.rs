@@ -1,14 +1,14 @@
-//! Listings: the objects of a group that are there for clients, in the group's order.
+//! Listings: the objects of a PG that exist for clients, in the PG's order.
 //!
 //! ```text
-//!  store's listing and what is missing here ─▶ without clones ─▶ those whose name has clones may be whiteouts: read what they are
-//!                                                             ─▶ and list again, knowing that ─▶ answer
+//!  store's listing and what is missing here ─▶ without clones ─▶ those whose name has clones may be whiteouts: read their state
+//!                                                             ─▶ and list again with that ─▶ answer
 //! ```
-//! What is listed is answered when every update that it may show, or whose removal it may hide, is
+//! A listing is answered when every update that it may show, or whose removal it may hide, is
 //! committed on the whole acting set.
 //!
-//! Clones come before the live object of their name. So a live object with no clone before it in
-//! the page needs no look, but for the page's first.
+//! Clones precede the live object of their name. So a live object without a clone before it in the
+//! page needs no check, except for the page's first.
 
 use super::local::Local;
 use super::object::{Listing, Objects};
@@ -25,22 +25,23 @@ use nacre_types::{ObjectId, Version};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use std::collections::BTreeSet;
 
-/// What a listing needs next.
+/// The next step of a listing.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// Nothing now: the store is asked, or it is tried again.
+    /// Nothing now: the store is listing, or the listing is retried later.
     Waits,
-    /// To be tried again.
+    /// Retry.
     Again,
-    /// These objects are missing here and have to be looked at; it is tried again now and then.
+    /// These objects are missing here and must be checked; the listing is retried from time to
+    /// time.
     Recover(Vec<ObjectId>),
     /// It cannot be answered.
     Fail(Pending),
-    /// It is answered when what is ordered is committed.
+    /// It is answered when the ordered updates are committed.
     Answer(Answer),
 }
 
-/// Listings of a group. Of its primary's state they touch the operations, and look at the store.
+/// Listings of a PG. Of the primary's state they change only the operations; they read the store.
 #[derive(Debug)]
 pub(super) struct Lister<'a> {
     pub(super) objects: &'a mut Objects,
@@ -49,21 +50,21 @@ pub(super) struct Lister<'a> {
 }
 
 impl Lister<'_> {
-    /// Asks the store, if it is not asked already. The caller serves, under a lease.
+    /// Asks the store, unless it was already asked. The caller serves, under a lease.
     fn try_now(&mut self, number: u64, sh: &mut Shared) {
         let id = self.interval.pg;
         let Some(listing) = self.objects.listings.get_mut(&number) else {
             return;
         };
-        // One at a time: what was missing goes with one answer of the store's.
+        // One at a time: the list of missing objects belongs to one answer of the store.
         if listing.waiting > 0 || listing.missing.is_some() {
             return;
         }
         let [SubOp::ListObjects { after, limit }] = &listing.op.request.ops[..] else {
             return;
         };
-        // As the store is now: what is brought before it answers is not in what it answers, and not
-        // missing any more by then.
+        // As the store is now: an object recovered before the store answers is not in that answer,
+        // and is no longer missing by then.
         listing.missing = Some(self.local.missing.keys().cloned().collect());
         let (first, to) = key::range(id.seed, self.local.pg_num);
         let from = if after.is_empty() {
@@ -80,7 +81,7 @@ impl Lister<'_> {
         self.interval.read(sh, read, Awaited::ClientList(number));
     }
 
-    /// The store has listed.
+    /// The store has answered.
     fn on_list(
         &mut self,
         number: u64,
@@ -96,15 +97,15 @@ impl Lister<'_> {
         };
         let (keys, more) = match reply {
             Ok(ReadReply::List { keys, more }) if !listing.failed => (keys, more),
-            // No objects yet, not even a collection.
+            // No objects yet, and no collection.
             Err(ReadError::NotFound) => (Vec::new(), false),
-            // A listing that leaves something out would be a lie.
+            // A listing that omits objects would be wrong.
             _ => {
                 let listing = self.objects.listings.remove(&number).expect("just seen");
                 return Next::Fail(listing.op);
             }
         };
-        // One past the last listed key is where the next listing begins.
+        // The next listing begins just after the last listed key.
         let next = more
             .then(|| keys.last().map(|last| [&last[..], &[0]].concat().into()))
             .flatten();
@@ -142,7 +143,7 @@ impl Lister<'_> {
         Next::Answer(Answer::new(op, Version::NONE, results))
     }
 
-    /// Finds out whether these are there for clients; the listing goes on then.
+    /// Finds out whether these objects exist for clients; then the listing continues.
     fn look_at(&mut self, number: u64, objects: Vec<ObjectId>, sh: &mut Shared) -> Next {
         let (here, gone): (Vec<ObjectId>, Vec<ObjectId>) = objects
             .into_iter()
@@ -157,7 +158,7 @@ impl Lister<'_> {
         Next::Recover(gone)
     }
 
-    /// One of the objects was looked at.
+    /// The state of one of the objects was read.
     fn on_stat(
         &mut self,
         number: u64,
@@ -193,14 +194,14 @@ impl Lead<'_> {
         }
     }
 
-    /// Asks the store for a listing, if that can be answered.
+    /// Asks the store for a listing, if it can be answered.
     pub(super) fn try_listing(&mut self, number: u64, sh: &mut Shared) {
         if self.primary.serves(sh.now) && self.interval.lease_until(sh) > sh.now {
             self.lister().try_now(number, sh);
         }
     }
 
-    /// The store has listed for a client.
+    /// The store has answered a client's listing.
     pub(super) fn on_client_list(
         &mut self,
         number: u64,
@@ -211,7 +212,7 @@ impl Lead<'_> {
         self.go_on_listing(number, next, sh);
     }
 
-    /// An object of a listing was looked at.
+    /// The state of an object of a listing was read.
     pub(super) fn on_listed_stat(
         &mut self,
         number: u64,
@@ -235,9 +236,9 @@ impl Lead<'_> {
             Next::Fail(op) => self
                 .replies()
                 .fail(op, OpFailure::Corrupt { offset: 0 }, sh),
-            // The store has applied what is ordered and not yet committed: names that may vanish
-            // again, and the absence of some that may come back. The listing is said when all of it
-            // is committed, as reads are (F4).
+            // The store has applied updates that are ordered and not yet committed: some names may
+            // disappear again, and some absent ones may return. The listing is answered when all of
+            // these are committed, like reads (F4).
             Next::Answer(answer) if self.primary.in_flight.is_empty() => {
                 let lease = self.interval.lease_until(sh);
                 self.replies().answer(answer, Some(lease), sh);

@@ -1,19 +1,19 @@
-//! What one OSD has of a placement group, in memory and in its store; every change of the first
-//! comes with the store operations that make the second follow, in one transaction with the objects
-//! it is about.
+//! One OSD's state of a placement group, in memory and in its store. Every change of the state in
+//! memory comes with the store operations that make the store follow, in one transaction with the
+//! objects concerned.
 //!
 //! ```text
 //!  metadata object   attr "info"   PgMeta: activated, tail, head, backfill cursor, pg_num, totals at the tail
-//!                    omap l…       log entries by version            m…   objects the log has and the store has not
+//!                    omap l…       log entries by version            m…   objects that the log has and the store lacks
 //!                         d…       dedup records older than the log  c…   clients' marks
-//!                         x…       objects whose copy here has lost data
-//!                         u…       missing objects whose copy here has undone updates on it
+//!                         x…       objects whose replica here has lost data
+//!                         u…       missing objects whose replica here contains undone updates
 //! ```
-//! `docs/formats/osd.md` has the bytes. Log entries are set and soon removed again; the store's
-//! memtable absorbs most of that.
+//! The byte formats are in `docs/formats/osd.md`. Log entries are set and soon removed again; the
+//! store's memtable absorbs most of that.
 //!
 //! Invariants ([`Local::check`]): those of the log; a missing object's needed version is not newer
-//! than the head; what is missing lies inside the backfill cursor.
+//! than the head; missing objects are before the backfill cursor.
 
 use super::ByObject;
 use super::dedup::DedupTable;
@@ -32,29 +32,29 @@ use nacre_wire::msg::replication::{ClientMark, Dedup, Missing, PgInfo, Totals, U
 use nacre_wire::{Malformed, Record, Wire};
 use std::collections::BTreeSet;
 
-/// A group's state at one OSD.
+/// The state of a PG at one OSD.
 #[derive(Clone, Debug)]
 pub struct Local {
     pg: PgId,
     pub(super) meta_key: ObjectKey,
     /// The log.
     pub log: PgLog,
-    /// What the log has and the store does not.
+    /// Objects whose logged version the store lacks.
     pub missing: ByObject<Missing>,
-    /// Copies here that have lost data, and their versions (`lost.rs`).
+    /// Replicas here that have lost data, and their versions (`lost.rs`).
     pub lost: ByObject<Version>,
-    /// Missing objects of which the store has what is needed, and undone updates on it
+    /// Missing objects whose needed version is in the store, with undone updates on top
     /// (`undone.rs`).
     pub undone: ByObject<Undone>,
-    /// When the lost copies were last told.
+    /// When the lost replicas were last reported.
     pub(super) lost_told: Time,
-    /// Which of them is told next.
+    /// The next of them to report.
     pub(super) lost_turn: usize,
     /// Memory of operations.
     pub dedup: DedupTable,
     /// The interval whose log was last adopted.
     pub activated: Epoch,
-    /// Objects before this position are here; none: all are.
+    /// Objects before this position are here; `None`: all are.
     pub backfill: Option<Bytes>,
     /// See [`PgMeta::pg_num`].
     pub pg_num: u32,
@@ -69,7 +69,7 @@ pub struct Local {
 pub type Ops = Vec<Op>;
 
 impl Local {
-    /// Nothing yet.
+    /// An empty PG.
     #[must_use]
     pub fn new(pg: PgId, pg_num: u32) -> Self {
         Self {
@@ -91,10 +91,10 @@ impl Local {
         }
     }
 
-    /// From the metadata object's attribute and omap.
+    /// Restores the state from the metadata object's attribute and omap.
     ///
     /// # Errors
-    /// [`Malformed`] when they are not what this version writes.
+    /// [`Malformed`] when they are not in the format that this version writes.
     pub fn restore(
         pg: PgId,
         info: &[u8],
@@ -149,13 +149,13 @@ impl Local {
         }
     }
 
-    /// Which group.
+    /// The PG.
     #[must_use]
     pub const fn pg(&self) -> PgId {
         self.pg
     }
 
-    /// What the group holds now.
+    /// The current totals of the PG.
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.log
@@ -163,13 +163,13 @@ impl Local {
             .back()
             .map_or(self.base_totals, Record::totals)
     }
-    /// What it held at the log's tail.
+    /// The totals at the log's tail.
     #[must_use]
     pub const fn base_totals(&self) -> Totals {
         self.base_totals
     }
 
-    /// For peering.
+    /// The summary for peering.
     #[must_use]
     pub fn info(&self, committed: Version) -> PgInfo {
         PgInfo {
@@ -184,13 +184,13 @@ impl Local {
         }
     }
 
-    /// Whether an object lies where this member has, or should have, everything.
+    /// Whether an object is before the backfill cursor, where this member should have everything.
     #[must_use]
     pub fn inside_cursor(&self, object: &ObjectId) -> bool {
         key::is_before(object, self.backfill.as_ref())
     }
 
-    /// Writes the fixed part.
+    /// Writes the fixed part of the metadata.
     pub fn save_meta(&mut self, ops: &mut Ops) {
         self.exists = true;
         let meta = PgMeta {
@@ -228,7 +228,7 @@ impl Local {
         }
     }
 
-    /// Adds an update to the log that came here now.
+    /// Appends an update to the log, received now.
     pub fn append(&mut self, entry: Record, now: Time, ops: &mut Ops) {
         if !self.exists {
             self.save_meta(ops);
@@ -254,7 +254,7 @@ impl Local {
         self.unset(ops, gone.into_iter().map(key).collect());
     }
 
-    /// Forgets log entries up to `version`; what their clients have not confirmed is kept as
+    /// Trims log entries up to `version`; those that their clients have not confirmed are kept as
     /// records.
     pub fn trim(&mut self, version: Version, ops: &mut Ops) {
         let tail = self.log.tail();
@@ -280,7 +280,7 @@ impl Local {
                 instance,
                 sequence: 0,
             };
-            // It may have been forgotten before its entry.
+            // The client may have been forgotten before its entry.
             if let Some((sequence, last)) = self.dedup.mark(&request) {
                 let mark = ClientMark {
                     below: RequestId {
@@ -295,8 +295,8 @@ impl Local {
             }
         }
         self.set(ops, kept);
-        // One range that joins the one before: what the store's memtable holds of the log stays
-        // small.
+        // One range, adjacent to the previous one: so the log takes little space in the store's
+        // memtable.
         let after = |version| Bytes::from([&log_key(version)[..], &[0]].concat());
         let (object, from, to) = (self.meta_key.clone(), after(tail), after(self.log.tail()));
         ops.push(Op::OmapRemoveRange {
@@ -307,7 +307,7 @@ impl Local {
         self.save_meta(ops);
     }
 
-    /// Forgets the oldest of too many clients, and of too many records. After every change of the
+    /// Forgets the oldest clients and records beyond the limits. Called after every change of the
     /// log.
     pub fn forget(&mut self, limits: &Limits, ops: &mut Ops) {
         let mut keys = Vec::new();
@@ -343,7 +343,7 @@ impl Local {
         }
     }
 
-    /// Notes that the store has to be brought to `need`.
+    /// Notes that the object must be recovered to `need`.
     pub(super) fn miss(&mut self, object: &ObjectId, need: Version, have: Version, ops: &mut Ops) {
         if self
             .undone
@@ -362,13 +362,13 @@ impl Local {
         self.missing.insert(object.clone(), missing);
     }
 
-    /// Notes that the store has what it should have, from end to end.
+    /// Notes that the store has the object, complete.
     pub fn found(&mut self, object: &ObjectId, ops: &mut Ops) {
         self.not_lost(object, ops);
         self.not_missing(object, ops);
     }
 
-    /// Notes that what the store has of the object is to do.
+    /// Notes that the store's version of the object is accepted.
     pub(super) fn not_missing(&mut self, object: &ObjectId, ops: &mut Ops) {
         if self.missing.swap_remove(object).is_some() {
             self.unset(ops, vec![missing_key(object)]);
@@ -376,16 +376,17 @@ impl Local {
         }
     }
 
-    /// Removes an object that, as it turns out, is gone or never was.
+    /// Removes an object that turned out to be deleted or never to have existed.
     pub(super) fn drop_object(&mut self, object: &ObjectId, ops: &mut Ops) {
         self.clone_is_needed(object, ops);
         self.found(object, ops);
         ops.push(Op::Remove(key::store_key(self.pg, object)));
     }
 
-    /// Makes the log end at `from` and go on with `entries` (CEPH-52): the authoritative log's, as
-    /// the primary merges it, or the primary's, as a replica adopts it. Objects change accordingly:
-    /// they are gone, or missing until recovery brings them.
+    /// Makes the log end at `from` and continue with `entries` (CEPH-52): those of the
+    /// authoritative log, as the primary merges it, or those of the primary's log, as a replica
+    /// adopts it. Objects change accordingly: they are deleted, or missing until they are
+    /// recovered.
     ///
     /// # Panics
     /// When `from` is not a position of both logs; the caller found it with [`super::log::common`].
@@ -411,7 +412,7 @@ impl Local {
                 .map(|entry| log_key(entry.version()))
                 .collect(),
         );
-        // The first divergent update of an object knows the version to go back to.
+        // The first divergent update of an object names the version to return to.
         let mut undone: ByObject<Version> = ByObject::default();
         let mut by_name: ByObject<Vec<Record>> = ByObject::default();
         for entry in divergent {
@@ -473,9 +474,9 @@ impl Local {
         self.save_meta(ops);
     }
 
-    /// Remembers updates again that were forgotten here: `entries` are the authoritative log's from
-    /// its `tail` to ours, and `totals` what the group held before them. Objects have them already.
-    /// [`Self::adopt`] is to follow: it says who asked for what.
+    /// Restores trimmed updates: `entries` are the authoritative log's from its `tail` to ours, and
+    /// `totals` those of the PG before them. The objects contain them already. [`Self::adopt`] must
+    /// follow: it restores the memory of requests.
     pub fn reach_back(
         &mut self,
         tail: Version,
@@ -495,7 +496,7 @@ impl Local {
         self.save_meta(ops);
     }
 
-    /// Starts over, to be backfilled: the log begins at the primary's tail, no object counts.
+    /// Starts over as a backfill target: the log begins at the primary's tail, no object is valid.
     #[allow(clippy::too_many_arguments, reason = "the fields of one message")]
     pub fn restart(
         &mut self,
@@ -525,9 +526,9 @@ impl Local {
         self.save_meta(ops);
     }
 
-    /// Takes over the authoritative memory: whoever has every answered update knows everybody who
-    /// matters. Usually ours is the same. It has records of all that we may have trimmed, and more:
-    /// what our log still has is remembered there.
+    /// Adopts the authoritative memory: a member that has every answered update knows every
+    /// relevant client. Usually ours is equal. It contains records of everything that we may have
+    /// trimmed, and more: entries that our log still has are remembered there.
     fn adopt_dedup(&mut self, dedup: &Dedup, now: Time, ops: &mut Ops) {
         let mut dedup = dedup.clone();
         dedup
@@ -560,8 +561,8 @@ impl Local {
         self.save_meta(ops);
     }
 
-    /// Copies known to be damaged go with the notes that say so: a backfill compares versions only,
-    /// and would take them for good ones.
+    /// Removes replicas known to be damaged together with the notes on them: backfill compares
+    /// versions only, and would consider them good.
     fn drop_damaged(&self, ops: &mut Ops) {
         let unreadable = self
             .missing
@@ -573,7 +574,8 @@ impl Local {
         }
     }
 
-    /// Notes durably that no object here counts: they are about to go, one page after the other.
+    /// Notes durably that no object here is valid: they are about to be erased, one page after the
+    /// other.
     pub fn mark_worthless(&mut self, ops: &mut Ops) {
         self.drop_damaged(ops);
         let notes = self.missing.keys().map(missing_key);
@@ -588,7 +590,7 @@ impl Local {
         self.save_meta(ops);
     }
 
-    /// Removes the metadata object; the objects are the caller's business.
+    /// Removes the metadata object; the caller removes the objects.
     pub fn erase(&mut self, ops: &mut Ops) {
         ops.push(Op::Remove(self.meta_key.clone()));
         *self = Self::new(self.pg, self.pg_num);
@@ -641,7 +643,7 @@ impl Local {
     }
 }
 
-/// The operations as a transaction.
+/// The operations as one transaction.
 #[must_use]
 pub fn transaction(ops: Ops) -> Transaction {
     Transaction { ops }

@@ -5,9 +5,9 @@
 //!         │ 4'7   4'9   4'10 │ 6'11   6'12        │        numbers grow; a split leaves gaps
 //! spans:  4'6 ………………… 4'10    ……………… 6'12
 //! ```
-//! Two logs of one group agree on everything up to some entry and on nothing after it: a version
-//! names one update by one primary, who put it behind one predecessor. So the last version of each
-//! interval is enough to find where they part ([`common`]).
+//! Two logs of one PG agree on everything up to some entry and on nothing after it: a version names
+//! one update by one primary, which put it after one predecessor. So the last version of each
+//! interval is enough to find where they diverge ([`common`]).
 //!
 //! Invariants ([`PgLog::check`]): `tail < first entry < … < last entry ≤ head`; numbers grow with
 //! versions.
@@ -17,29 +17,29 @@ use nacre_wire::Record;
 use nacre_wire::msg::replication::{PgInfo, Totals};
 use std::collections::VecDeque;
 
-/// The log, oldest first; what is under way to others and the memory of operations (`dedup.rs`)
-/// hold the same entries. `head` may lie behind the last entry: after a split the other half has
-/// that one.
+/// The log, oldest first; messages in flight and the memory of operations (`dedup.rs`) share its
+/// entries. `head` may be later than the last entry: after a split the other half has the entry at
+/// `head`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PgLog {
     tail: Version,
     head: Version,
     entries: VecDeque<Record>,
-    /// About what they take.
+    /// Approximate size of the entries.
     bytes: usize,
 }
 
-/// About what an entry takes, in memory and in a message.
+/// The approximate size of an entry, in memory and in a message.
 #[must_use]
 pub fn entry_bytes(entry: &Record) -> usize {
     64 + entry.as_bytes().len()
 }
 
 impl PgLog {
-    /// A log that was stored.
+    /// Restores a stored log.
     ///
     /// # Panics
-    /// When it violates the invariants: the caller verified what it read.
+    /// When it violates the invariants: the caller has verified it.
     #[must_use]
     pub fn restore(tail: Version, head: Version, entries: Vec<Record>) -> Self {
         let head = entries
@@ -57,29 +57,29 @@ impl PgLog {
         log
     }
 
-    /// The entry before the first.
+    /// The version before the first entry.
     #[must_use]
     pub const fn tail(&self) -> Version {
         self.tail
     }
-    /// The last entry, or where the log stood when it was split.
+    /// The version of the last entry, or the log's position when it was split.
     #[must_use]
     pub const fn head(&self) -> Version {
         self.head
     }
-    /// Oldest first.
+    /// The entries, oldest first.
     #[must_use]
     pub const fn entries(&self) -> &VecDeque<Record> {
         &self.entries
     }
 
-    /// About what the entries take, in bytes.
+    /// The approximate size of the entries, in bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The newest entry that must go so that the rest takes no more than so many bytes.
+    /// The newest entry that must be trimmed for the rest to take at most `bytes`.
     #[must_use]
     pub fn beyond(&self, bytes: usize) -> Version {
         let (mut left, mut last) = (self.bytes, self.tail);
@@ -93,7 +93,7 @@ impl PgLog {
         last
     }
 
-    /// The last version of each interval that occurs, ascending, tail and head included.
+    /// The last version of each interval in the log, ascending, tail and head included.
     #[must_use]
     pub fn spans(&self) -> Vec<Version> {
         let mut spans: Vec<Version> = Vec::new();
@@ -109,7 +109,7 @@ impl PgLog {
         spans
     }
 
-    /// Adds an update.
+    /// Appends an update.
     pub fn append(&mut self, entry: Record) {
         assert!(
             entry.version() > self.head && entry.version().number > self.head.number,
@@ -120,7 +120,7 @@ impl PgLog {
         self.entries.push_back(entry);
     }
 
-    /// The newest entry about an object. Looks at all of them if there is none: for what is rare.
+    /// The newest entry about an object. Scans all entries if there is none: for rare use.
     #[must_use]
     pub fn last_of(&self, object: &ObjectId) -> Option<&Record> {
         self.entries
@@ -129,7 +129,7 @@ impl PgLog {
             .find(|entry| entry.object() == object)
     }
 
-    /// Entries after a version, oldest first.
+    /// The entries after a version, oldest first.
     pub fn after(&self, version: Version) -> impl Iterator<Item = &Record> {
         let from = self
             .entries
@@ -137,7 +137,7 @@ impl PgLog {
         self.entries.range(from..)
     }
 
-    /// Cuts off everything after `common` and returns it, oldest first.
+    /// Removes everything after `common` and returns it, oldest first.
     pub fn rewind(&mut self, common: Version) -> Vec<Record> {
         let from = self
             .entries
@@ -148,13 +148,13 @@ impl PgLog {
         cut
     }
 
-    /// Moves the head to where the authoritative log stands.
+    /// Moves the head to that of the authoritative log.
     pub fn advance_head(&mut self, head: Version) {
         assert!(head >= self.head, "a head only advances here");
         self.head = head;
     }
 
-    /// Forgets everything up to `version` and returns it, oldest first.
+    /// Trims everything up to `version` and returns it, oldest first.
     pub fn trim(&mut self, version: Version) -> Vec<Record> {
         if version <= self.tail {
             return Vec::new();
@@ -170,11 +170,11 @@ impl PgLog {
         gone
     }
 
-    /// Begins earlier, with what was forgotten here and somebody still had: what comes before our
-    /// first entry.
+    /// Extends the log backwards with entries that were trimmed here but not elsewhere: those
+    /// before our first entry.
     ///
     /// # Panics
-    /// When it is not what comes before.
+    /// When the entries do not precede ours.
     pub fn reach_back(&mut self, tail: Version, entries: Vec<Record>) {
         assert!(
             tail <= self.tail && entries.iter().all(|entry| entry.version() <= self.tail),
@@ -188,7 +188,7 @@ impl PgLog {
         self.check();
     }
 
-    /// Forgets all, and starts at `at`.
+    /// Clears the log and starts at `at`.
     pub fn restart(&mut self, at: Version) {
         *self = Self {
             tail: at,
@@ -198,7 +198,7 @@ impl PgLog {
         };
     }
 
-    /// Takes out the entries of another group that splits off; both keep the positions.
+    /// Takes out the entries of another PG that splits off; both logs keep their positions.
     pub fn split(&mut self, mut leaves: impl FnMut(&Record) -> bool) -> Self {
         let (gone, kept): (VecDeque<_>, _) = std::mem::take(&mut self.entries)
             .into_iter()
@@ -214,8 +214,7 @@ impl PgLog {
         }
     }
 
-    /// Every entry says that the group holds so much: after a split, when what they say is of the
-    /// whole.
+    /// Sets the totals of every entry: after a split they are still those of the parent.
     pub fn set_totals(&mut self, totals: Totals) {
         for entry in &mut self.entries {
             *entry = entry.with_totals(totals);
@@ -243,8 +242,8 @@ impl PgLog {
         self.check_newest();
     }
 
-    /// The newest entry's prior version is that of the entry before it on its object, as far back
-    /// as the log goes: undoing it starts from there.
+    /// The prior version of the newest entry on an object equals the version of the previous entry
+    /// on that object, as far as the log goes: undoing it starts from there.
     fn check_newest(&self) {
         let mut entries = self.entries.iter().rev();
         let Some(newest) = entries.next() else { return };
@@ -266,8 +265,8 @@ impl PgLog {
     }
 }
 
-/// The last position that two logs share, from their spans. [`Version::NONE`] if they share nothing
-/// but the beginning.
+/// The last position that two logs share, from their spans. [`Version::NONE`] if they share only
+/// the beginning.
 #[must_use]
 pub fn common(a: &[Version], b: &[Version]) -> Version {
     for x in a.iter().rev() {
@@ -279,7 +278,7 @@ pub fn common(a: &[Version], b: &[Version]) -> Version {
 }
 
 /// The position from which a member can follow a log with these spans and this tail: the last one
-/// that both share, if neither has trimmed what comes after it. A member that has nothing follows
+/// that both share, if neither log has been trimmed beyond it. A member that has nothing follows
 /// from the beginning, if the log is the whole history.
 #[must_use]
 pub fn follows_from(info: &PgInfo, spans: &[Version], tail: Version) -> Option<Version> {

@@ -1,4 +1,4 @@
-//! Logs on their way: the authority's to the primary, the primary's to those that adopt it.
+//! Sending logs: the authoritative log to the primary, the primary's log to members that adopt it.
 
 use super::Interval;
 use super::local::Local;
@@ -7,7 +7,7 @@ use nacre_types::{OsdId, Version};
 use nacre_wire::Message;
 use nacre_wire::msg::replication::{Adopt, LogQuery, LogReply};
 
-/// A primary wants our log.
+/// Sends our log to a primary that requests it.
 pub(super) fn send_log(
     to: OsdId,
     message: &LogQuery,
@@ -24,14 +24,14 @@ pub(super) fn send_log(
         tail: log.tail(),
         head: log.head(),
         entries: log.after(from_version).cloned().collect(),
-        // Beside a log that may begin anywhere up to there.
+        // The receiver's log may begin anywhere up to there.
         dedup: local.dedup.beyond(from_version),
         totals: local.base_totals(),
     };
     sh.send(to, Message::LogReply(reply));
 }
 
-/// Sends our log after a position that both have; without one, the receiver starts over.
+/// Sends our log after a position that both have; without a position, the receiver starts over.
 pub(super) fn send_adopt(
     to: OsdId,
     shared: Option<Version>,
@@ -49,7 +49,7 @@ pub(super) fn send_adopt(
         tail: log.tail(),
         head: log.head(),
         entries: log.after(from).cloned().collect(),
-        // Beside a log that may begin anywhere up to there.
+        // The receiver's log may begin anywhere up to there.
         dedup: local.dedup.beyond(from),
         restart,
         committed: Version::NONE,

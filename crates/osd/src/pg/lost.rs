@@ -1,22 +1,23 @@
-//! Copies that have lost a part of their data: a block of them could not be read when a part of it
-//! was overwritten.
+//! Replicas that have lost a part of their data: a block could not be read when a part of it was
+//! overwritten.
 //!
 //! ```text
-//!  store: Lost ─▶ noted, durably ──member──▶ tells its primary, again and again ─┐
+//!  store: Lost ─▶ noted, durably ──member──▶ reports to its primary, repeatedly ─┐
 //!                       │                                                        ▼
-//!                       └──primary───────────────────────────────────────▶ suspect (`repair.rs`): another copy takes its place
+//!                       └──primary───────────────────────────────────────▶ suspect (`repair.rs`): another replica replaces it
 //!                                                                                │
-//!                        no longer noted ◀── a good copy is here, or the object is gone
+//!                        no longer noted ◀── a good replica is here, or the object is deleted
 //! ```
-//! The store keeps such a block unreadable, so nobody is given wrong bytes; but nobody would hear
-//! of it either before a client happens to read there, and by then the other copies may be gone.
-//! (Chaos, seeds 9 and 10: a passing read error of one device; health said that all was well.) The
-//! update itself is applied: refusing it would stop the group, and the others have all of it.
+//! The store keeps such a block unreadable, so no reader gets wrong bytes; but the loss would not
+//! be noticed before a client happens to read the block, and by then the other replicas may be
+//! lost. (Chaos, seeds 9 and 10: a transient read error of one device; health reported no problem.)
+//! The update itself is applied: refusing it would stop the PG, and the other replicas have all of
+//! it.
 //!
-//! The note follows the object's updates: a good copy is sent at the version that the object has by
-//! then.
+//! The note follows the object's updates: a good replica is sent at the version that the object has
+//! by then.
 //!
-//! Invariant: what is noted is there, at the noted version or on its way to it, or it is missing as
+//! Invariant: a noted object exists, at the noted version or on its way to it, or it is missing as
 //! well.
 
 use super::local::{Local, Ops};
@@ -31,11 +32,11 @@ use nacre_wire::msg::replication::{Effect, Missing};
 use nacre_wire::{Record, Wire};
 use std::collections::BTreeSet;
 
-/// Copies of one group that are spoken of at one time.
+/// The number of replicas of one PG that are reported at one time.
 const TOLD_AT_ONCE: usize = 16;
 
 impl Local {
-    /// Notes that our copy of the object, at `version`, has lost some of its data.
+    /// Notes that our replica of the object, at `version`, has lost some of its data.
     pub(super) fn note_lost(&mut self, object: &ObjectId, version: Version, ops: &mut Ops) {
         let note = Missing {
             object: object.clone(),
@@ -46,14 +47,14 @@ impl Local {
         self.lost.insert(object.clone(), version);
     }
 
-    /// Our copy is good, or gone.
+    /// Our replica is good, or deleted.
     pub(super) fn not_lost(&mut self, object: &ObjectId, ops: &mut Ops) {
         if self.lost.swap_remove(object).is_some() {
             self.unset(ops, vec![lost_key(object)]);
         }
     }
 
-    /// An update of the object has come to the log.
+    /// An update of the object was appended to the log.
     pub(super) fn lost_on_entry(&mut self, entry: &Record, ops: &mut Ops) {
         if self.lost.is_empty() || !self.lost.contains_key(entry.object()) {
             return;
@@ -65,7 +66,7 @@ impl Local {
         }
     }
 
-    /// What an update copies from another object of ours has lost what that has lost.
+    /// A clone of an object that has lost data has lost it as well.
     pub(super) fn lost_by_clone(&mut self, entry: &Record, effects: &[Effect], ops: &mut Ops) {
         if self.lost.is_empty() || entry.deleted() {
             return;
@@ -79,8 +80,9 @@ impl Local {
         }
     }
 
-    /// The objects that an event of the store about an object is about, at their versions: itself,
-    /// and copies made of it since, before the event came.
+    /// The objects that a store event about an object concerns, with their versions: the object
+    /// itself, and objects of its name changed between the loss and the event, which may be clones
+    /// of it.
     fn lost_since(&self, object: &ObjectId, since: Version) -> Vec<(ObjectId, Version)> {
         let same_name = |entry: &Record| snaps::at(entry.object(), object.snapshot) == *object;
         let last = self.log.last_of(object);
@@ -107,7 +109,7 @@ impl Local {
 }
 
 /// Our store has overwritten a part of a block of the object that it could not read; `since` is the
-/// version that did it, if it is known. Says whether that was noted.
+/// version that did it, if known. Returns whether that was noted.
 pub(super) fn note(
     object: &ObjectId,
     since: Version,
@@ -121,8 +123,8 @@ pub(super) fn note(
     sh.counters.borders.lost_parts += 1;
     let mut ops = Ops::new();
     for (object, version) in local.lost_since(object, since) {
-        // What is missing is brought whole anyhow, unless it is the store's copy that nobody has a
-        // better one of.
+        // A missing object is recovered completely anyhow, unless the store's replica is the best
+        // that exists.
         local.note_lost(&object, version, &mut ops);
     }
     let noted = !ops.is_empty();
@@ -132,18 +134,18 @@ pub(super) fn note(
     noted
 }
 
-/// Whether what is noted is to be told again.
+/// Whether the notes are due to be reported again.
 pub(super) fn is_due(local: &Local, sh: &Shared) -> bool {
     !local.lost.is_empty() && local.lost_told + sh.config.timing.retry_interval <= sh.now
 }
 
-/// What is noted is told now.
+/// Notes that the replicas were reported now.
 pub(super) fn heard(local: &mut Local, sh: &mut Shared) {
     local.lost_told = sh.now;
     sh.wake_at(sh.after(1));
 }
 
-/// What is told next of what is noted and not known to the primary.
+/// The next notes to report that the primary does not know.
 pub(super) fn next(
     local: &mut Local,
     known: impl Fn(&ObjectId) -> bool,
@@ -157,7 +159,7 @@ pub(super) fn next(
     if news.is_empty() {
         return news;
     }
-    // In turn: what nobody can help must not keep the rest from being heard.
+    // In turn: replicas that cannot be repaired must not keep the others from being reported.
     local.lost_turn = (local.lost_turn + TOLD_AT_ONCE) % news.len();
     let most = TOLD_AT_ONCE.min(news.len());
     let all = news.iter().cycle().skip(local.lost_turn);
@@ -165,7 +167,7 @@ pub(super) fn next(
 }
 
 impl Lead<'_> {
-    /// Copies here that have lost data are to be replaced.
+    /// Starts the replacement of replicas here that have lost data.
     pub(super) fn tell_lost(&mut self, sh: &mut Shared) {
         heard(self.local, sh);
         if !self.primary.is_peered() {
@@ -178,7 +180,7 @@ impl Lead<'_> {
         }
     }
 
-    /// A member says that its copy cannot be read, without having been asked for it.
+    /// A member reports, unasked, that its replica cannot be read.
     pub(super) fn on_told_lost(
         &mut self,
         from: OsdId,

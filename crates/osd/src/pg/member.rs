@@ -1,6 +1,6 @@
-//! A member that is not primary: takes what its primary orders, and acknowledges it.
+//! A member that is not primary: executes its primary's orders, and acknowledges them.
 //!
-//! [`Follow`] is a member of a group with all that it may touch. What a primary keeps does not
+//! [`Follow`] is a member of a PG with all the state that it may access. A primary's state does not
 //! exist there.
 
 use super::local::{Local, Ops};
@@ -23,22 +23,22 @@ use nacre_wire::{Message, Payload, Record};
 /// The state of a member that is not primary.
 #[derive(Debug, Default)]
 pub struct Member {
-    /// Whether the primary's log is ours: not yet, in memory, durably.
+    /// Whether we have the primary's log: no, in memory, or durably.
     pub adopted: Option<bool>,
-    /// Our log is durable up to here.
+    /// Our log is durable up to this version.
     pub logged: Version,
-    /// The primary wants to hear when we have applied what it sent, up to here.
+    /// The primary requests a report when updates up to this version are applied.
     tell_applied: Version,
-    /// The newest comparison of a range that we were asked for. After we have started over, none
-    /// that began before counts.
+    /// The newest comparison of a range that was requested of us. After we have started over,
+    /// earlier ones are ignored.
     pub(super) round: u64,
-    /// Copies at these versions that we could not read and that the primary may replace.
+    /// Replicas at these versions that we could not read and that the primary may replace.
     pub(super) damaged: ByObject<Version>,
-    /// A range that we list for the primary.
+    /// The range that we list for the primary.
     pub(super) scan: Option<Box<TargetScan>>,
 }
 
-/// A group at a member that is not primary.
+/// A PG at a member that is not primary.
 #[derive(Debug)]
 pub(super) struct Follow<'a> {
     pub(super) local: &'a mut Local,
@@ -65,7 +65,7 @@ impl Follow<'_> {
             ..
         } = message;
         if entry.version() <= head {
-            // Again: if it is durable, the acknowledgement was lost.
+            // A duplicate: if it is durable, the acknowledgement was lost.
             if self.member.logged >= entry.version() {
                 sh.ack_later(self.local.pg());
             }
@@ -76,9 +76,10 @@ impl Follow<'_> {
         }
         let mut ops = Ops::new();
         let object = entry.object().clone();
-        // Who is sent it from here no longer needs it as it was, or asks again. (Its receiver had
-        // it from another member, and it was written again, shorter: parts without data followed
-        // each other for ever, as fast as they were acknowledged. Simulator, seed 2227.)
+        // A receiver that we are sending the object to no longer needs the old version, or will ask
+        // again. (The receiver had the object from another member, and it was written again,
+        // shorter: parts without data followed each other for ever, as fast as they were
+        // acknowledged. Simulator, seed 2227.)
         self.sending.end_all_of(&object);
         let source = clone_source(&object, &effects);
         let lacks = |object: &ObjectId| {
@@ -89,11 +90,11 @@ impl Follow<'_> {
         let needs = !entry_only && !rewritten;
         let absent = (needs && self.local.missing.contains_key(&object)).then_some(&object);
         let absent = absent.or(source.as_ref().filter(|source| lacks(source)));
-        // The entry only: recovery brings the object (`redo.rs`). So it does where, outside of the
-        // acting set, something was lost before (`catchup.rs`).
+        // The entry only: recovery brings the object (`redo.rs`). The same holds outside the acting
+        // set after an update was lost (`catchup.rs`).
         if !acts && !entry_only && !entry.deleted() && !sh.take_part(takes) {
-            // As if it had been lost: it is noted as missing (`catchup.rs`), and is brought when
-            // there is room.
+            // As if it had been lost: it is noted as missing (`catchup.rs`), and recovered when
+            // there is space.
             return;
         }
         let lost = (entry_only && self.local.inside_cursor(&object)) || (!acts && absent.is_some());
@@ -122,7 +123,7 @@ impl Follow<'_> {
         if tell_applied {
             member.tell_applied = version;
         }
-        // What could not be read is not whole because a part of it was written.
+        // Writing a part does not repair an unreadable object.
         if entry.deleted() {
             member.damaged.swap_remove(&object);
         } else if let Some(at) = member.damaged.get_mut(&object) {
@@ -138,7 +139,7 @@ impl Follow<'_> {
         }
     }
 
-    /// The object of an entry is to be brought by recovery, or gone.
+    /// The object of an entry is to be recovered, or is deleted.
     fn append_lost(&mut self, entry: &Record, ops: &mut Ops) {
         if entry.deleted() {
             self.receiving.drop_object(entry.object(), self.local, ops);
@@ -155,14 +156,14 @@ impl Follow<'_> {
         let member = &mut *self.member;
         let anew = outside && message.restart && member.adopted == Some(true) && beyond;
         if anew {
-            // We have lost more than the primary's log remembers.
+            // We have lost more than the primary's log contains.
             member.adopted = None;
             member.round += 1;
             member.scan = None;
             self.sending.end_all();
             self.receiving.end_all(self.interval, sh);
         } else if member.adopted.is_some() {
-            // Repeated: acknowledge again if it is durable, otherwise the commit will.
+            // A duplicate: acknowledge again if the log is durable; otherwise its commit will.
             if member.adopted == Some(true) {
                 self.send_adopt_ack(sh);
             }
@@ -202,8 +203,8 @@ impl Follow<'_> {
             self.local
                 .adopt(from, entries, head, &dedup, (interval, sh.now), &mut ops);
         } else {
-            // Cannot be: it was computed from what we said in this interval, and nothing changed
-            // since.
+            // Impossible: the position was computed from our report in this interval, and nothing
+            // has changed since.
             panic!(
                 "{}: asked to adopt from {}, our log is {}..{}",
                 self.local.pg(),
@@ -232,7 +233,7 @@ impl Follow<'_> {
         sh.send(primary, Message::AdoptAck(message));
     }
 
-    /// The primary counts on everything before the cursor.
+    /// The primary relies on everything before the cursor.
     fn on_progress(&mut self, from: OsdId, message: &Progress, sh: &mut Shared) {
         if self.member.adopted.is_none() || self.member.round != message.round {
             return;
@@ -254,14 +255,14 @@ impl Follow<'_> {
         self.interval.submit(sh, ops, awaited);
     }
 
-    /// An update, or the adopted log, is durable here up to `version`. Commits come in order, so it
-    /// stands for all before it.
+    /// An update, or the adopted log, is durable here up to `version`. Commits come in order, so
+    /// this covers all earlier ones.
     pub(super) fn on_logged(&mut self, version: Version, sh: &mut Shared) {
         self.member.logged = self.member.logged.max(version);
         sh.ack_later(self.local.pg());
     }
 
-    /// Another OSD of the group says something of this interval; `ordered`: its primary does.
+    /// A message of this interval from another OSD of the PG; `ordered`: from its primary.
     pub(super) fn on_message(
         &mut self,
         from: OsdId,
@@ -280,7 +281,7 @@ impl Follow<'_> {
         }
     }
 
-    /// A store event that was expected in this interval.
+    /// A pending store event of this interval.
     pub(super) fn on_store(&mut self, awaited: Awaited, outcome: StoreOutcome, sh: &mut Shared) {
         let (local, at) = (&*self.local, self.interval);
         match (awaited, outcome) {
@@ -305,14 +306,14 @@ impl Follow<'_> {
         self.send_adopt_ack(sh);
     }
 
-    /// Tells the primary again which copies have lost data.
+    /// Reports to the primary again which replicas have lost data.
     pub(super) fn on_tick(&mut self, sh: &mut Shared) {
         if lost::is_due(self.local, sh) {
             self.tell_lost(sh);
         }
     }
 
-    /// Tells the primary which copies have lost data.
+    /// Reports to the primary which replicas have lost data.
     pub(super) fn tell_lost(&mut self, sh: &mut Shared) {
         lost::heard(self.local, sh);
         let Some(primary) = self.interval.primary() else {
@@ -344,15 +345,15 @@ impl Follow<'_> {
         let part = (push, payload);
         let taken = self.receiving.take(from, part, wanted, self.local, at, sh);
         if let Some(object) = damaged.filter(|_| taken) {
-            // Not before it is taken: without this note the next copy of this message would be
-            // acknowledged as one that came already.
+            // Not before the push is accepted: without this note a duplicate of this message would
+            // be acknowledged as already received.
             self.member.damaged.swap_remove(&object);
         }
     }
 }
 
 impl Member {
-    /// As a member: what is durable here, and who is to hear of it.
+    /// As a member: the durable position, and the primary to report it to.
     pub(super) fn logged_for_primary(&self, at: &Interval) -> Option<(OsdId, Logged)> {
         let logged = Logged {
             pg: at.pg,
@@ -362,8 +363,8 @@ impl Member {
         Some((at.primary()?, logged))
     }
 
-    /// An update is applied in memory here. Updates are applied in order, so it stands for all
-    /// before it.
+    /// An update is applied in memory here. Updates are applied in order, so this covers all
+    /// earlier ones.
     pub(super) fn on_applied(&self, version: Version, at: &Interval, sh: &mut Shared) {
         let Some(primary) = at.primary().filter(|_| version <= self.tell_applied) else {
             return;
@@ -376,7 +377,7 @@ impl Member {
         sh.send(primary, Message::ReplicateApplied(message));
     }
 
-    /// The primary wants to know what we have.
+    /// The primary asks what we have.
     pub(super) fn on_scan_query(
         &mut self,
         from: OsdId,
@@ -419,7 +420,7 @@ impl Member {
         }
     }
 
-    /// The version of one of its objects was read.
+    /// The version of an object of the range was read.
     pub(super) fn on_scan_stat(
         &mut self,
         (round, index): (u64, usize),

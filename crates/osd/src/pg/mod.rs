@@ -4,11 +4,11 @@
 //!              map: I am …                          Phase of a primary (`peering.rs`)
 //!   ┌─────────┬──────────────┬────────────┐      GetInfo ─▶ GetLog ─▶ Adopting ─▶ Activating ─▶ Active
 //!   │ Primary │ Member       │ Stray      │         │  ▲                  │            │
-//!   │ orders, │ stores what  │ answers    │         ▼  └── new interval ──┴────────────┘  (any phase)
-//!   │ answers │ it is told   │ questions  │      Down (a member is needed)   Remap (asked for a temporary set)
+//!   │ orders, │ executes    │ answers    │         ▼  └── new interval ──┴────────────┘  (any phase)
+//!   │ answers │ its orders  │ queries    │      Down (a member is needed)   Remap (asked for a temporary set)
 //!   └─────────┴──────────────┴────────────┘
 //! ```
-//! Who owns what:
+//! Ownership:
 //!
 //! ```text
 //!   Pg ─┬─ Local · Interval · Sending · Receiving
@@ -16,50 +16,51 @@
 //!                ├─ Member ── TargetScan
 //!                └─ Primary ── Peering · Objects · Recovery · Backfill · Damage · Counting · …
 //! ```
-//! Who may touch what. A machine is a type; what it is given, by its fields or its parameters, is
-//! all of the group that it can reach. Where it wants something of the group afterwards, it returns
-//! that (`Reached`, `Ended`, `Next`, `Step`).
+//! Access. A machine is a type; its fields and parameters are all the state of the PG that it can
+//! access. If it requires an action of the PG afterwards, it returns that (`Reached`, `Ended`,
+//! `Next`, `Step`).
 //!
 //! ```text
 //!   Pg ── input ─┬─▶ Stray    Local, Interval
 //!                ├─▶ Follow   Local, Interval, Sending, Receiving, Member
 //!                └─▶ Lead     Local, Interval, Sending, Receiving, Primary
 //!   Lead ─┬─▶ Agree    peering      Local, Peering, the members, how far updates have come
-//!         ├─▶ Admit    admission    queues, who was heard, who was turned away
-//!         ├─▶ Gate     waiting      queues; looks at all that an operation may wait for
-//!         ├─▶ Order    log places   Local, Receiving, Counting
+//!         ├─▶ Admit    admission    queues, clients served, clients turned away
+//!         ├─▶ Gate     waiting      queues; reads all that an operation may wait for
+//!         ├─▶ Order    positions    Local, Receiving, Counting
 //!         ├─▶ Outbox   transfers    queues, Sending
-//!         ├─▶ Replies  answers      what is remembered and in flight
-//!         ├─▶ Lister   listings     queues; looks at Local
-//!         ├─▶ Work     a range      queues; looks at Local and Sending
+//!         ├─▶ Replies  answers      remembered and in-flight updates
+//!         ├─▶ Lister   listings     queues; reads Local
+//!         ├─▶ Work     a range      queues; reads Local and Sending
 //!         ├─▶ Counting, Trimming, Watching, Damage, Recovery, Backfill: their own state
-//!         └─▶ Holders, Clones       who has what, what is cloned: they only look
+//!         └─▶ Holders, Clones       holders' objects, clones: read-only
 //! ```
-//! What is left to [`Lead`] itself is what goes back and forth between queues, updates, recovery
-//! and repair: an operation that waits for an object begins its recovery, which goes on with the
-//! operation, in the same turn and in this order.
+//! [`Lead`] itself keeps the interactions between queues, updates, recovery and repair: an
+//! operation that waits for an object begins its recovery, which continues with the operation, in
+//! the same turn and in this order.
 //!
-//! * [`local`] what is stored; `stored`, [`log`], [`dedup`] its parts; `split` two of one;
-//! * `peering` a new interval finds out what is true (CEPH-52); `logs` what it sends;
-//! * `member` what a member does that is told;
+//! * [`local`] the stored state; `stored`, [`log`], [`dedup`] its parts; `split` divides one in
+//!   two;
+//! * `peering` a new interval establishes the authoritative state (CEPH-52); `logs` sends it;
+//! * `member` a member that is not primary;
 //! * `replication` updates from the primary to the others (CEPH-45); `order`, `update` before that;
-//! * `ops` client operations; `object` the queue of one object; `waiting`, `reads`, `replies` what
-//!   they wait for, read and are answered;
+//! * `ops` client operations; `object` the queue of one object; `waiting`, `reads`, `replies` their
+//!   waits, reads and answers;
 //! * `transfer` and `receive` whole objects between members; `recovery` and `backfill` which ones
 //!   (CEPH-51, -53, -54);
-//! * `check` what is counted is there;
-//! * `count` how much the group holds, after a split;
+//! * `check` invariants of the counters;
+//! * `count` the totals of the PG after a split;
 //! * `catchup` receivers that have lost an update;
-//! * `erase` a group that is not ours any more;
-//! * `repair` copies that cannot be read any more; `lost` those that were overwritten in part;
-//! * `undone` copies with more on them than they should have; `redo` objects of which there are no
-//!   others;
-//! * [`watch`] who watches an object; `notify` what they are told;
-//! * [`snapshots`] clones on write, reads at snapshots; [`trim`] clones that are needed no more;
+//! * `erase` the data of a PG that is no longer ours;
+//! * `repair` replicas that cannot be read; `lost` those that were partly overwritten;
+//! * `undone` replicas with updates that they should not have; `redo` objects without other
+//!   replicas;
+//! * [`watch`] watchers of an object; `notify` their notifications;
+//! * [`snapshots`] clones on write, reads at snapshots; [`trim`] clones that are no longer needed;
 //!   [`copy`] copies of other objects.
 //!
-//! A new interval throws away everything but [`local::Local`]: clients and timers repeat what was
-//! under way.
+//! A new interval discards everything except [`local::Local`]: clients and timers repeat what was
+//! in progress.
 //!
 //! Invariants ([`Pg::check`]): those of `Local`; a reply for version `v` implies that `v` is
 //! durable on the whole acting set of an activated interval; `committed ≤ acked[m] ≤ head` for
@@ -136,53 +137,53 @@ use receive::{Expects, Receiving};
 pub use stray::Stray;
 use transfer::{Sending, Unsent};
 
-/// What this OSD is to the group.
+/// The role of this OSD in the PG.
 #[derive(Debug)]
 pub enum Role {
-    /// Not a part of it; may have what others need.
+    /// Not a member; may have data that others need.
     Stray(Stray),
-    /// Serves or is backfilled under another's orders.
+    /// Serves or is backfilled under the primary's orders.
     Member(Member),
-    /// Orders.
+    /// Orders the updates.
     Primary(Box<primary::Primary>),
 }
 
 /// One placement group at one OSD.
 #[derive(Debug)]
 pub struct Pg {
-    /// What is stored.
+    /// The stored state.
     pub local: Local,
-    /// What the map says.
+    /// The map's view.
     pub interval: Interval,
-    /// What we are.
+    /// Our role.
     pub role: Role,
-    /// Objects on their way to others.
+    /// Objects being sent.
     pub sending: Sending,
-    /// Objects on their way here.
+    /// Objects being received.
     receiving: Receiving,
     counted: Counted,
 }
 
-/// What a role may touch of the group.
+/// The state of the PG that a role may access.
 enum Part<'a> {
     Stray(&'a mut Stray, &'a mut Local, &'a Interval),
     Follow(Follow<'a>),
     Lead(Lead<'a>),
 }
 
-/// What the daemon counts of the group.
+/// The PG's contributions to the daemon's counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
-    /// Objects under way that [`Shared::recovering`] counts.
+    /// Objects being recovered that [`Shared::recovering`] counts.
     pub(crate) recovering: usize,
-    /// Whether [`Shared::backfilling`] counts a range of ours.
+    /// Whether [`Shared::backfilling`] counts a range of this PG.
     range: bool,
-    /// Whether the daemon counts us among those that want ticks.
+    /// Whether the daemon counts this PG among those that want ticks.
     busy: bool,
 }
 
 impl Counted {
-    /// Keeps [`Shared::backfilling`] true.
+    /// Keeps [`Shared::backfilling`] correct.
     fn count_range(&mut self, has: bool, sh: &mut Shared) {
         if has != self.range {
             self.range = has;
@@ -196,7 +197,7 @@ impl Counted {
 }
 
 impl Pg {
-    /// A group as it is in the store, before any map.
+    /// A PG as stored, before any map.
     #[must_use]
     pub fn new(local: Local) -> Self {
         Self {
@@ -209,13 +210,13 @@ impl Pg {
         }
     }
 
-    /// Which group.
+    /// The PG's id.
     #[must_use]
     pub const fn id(&self) -> PgId {
         self.local.pg()
     }
 
-    /// The group as our role has it.
+    /// The PG from the view of our role.
     fn part(&mut self) -> Part<'_> {
         let Self {
             local,
@@ -245,7 +246,7 @@ impl Pg {
         }
     }
 
-    /// The group as its primary has it, if we are it.
+    /// The PG from the view of its primary, if we are it.
     pub(crate) fn lead(&mut self) -> Option<Lead<'_>> {
         match self.part() {
             Part::Lead(lead) => Some(lead),
@@ -262,13 +263,13 @@ impl Pg {
         }
     }
 
-    /// The map changed: begin the interval it says, or go on in ours.
+    /// The map changed: begins a new interval, or continues the current one.
     pub fn on_map(&mut self, sh: &mut Shared) {
         let map = sh.map.as_ref().expect("called because of a map");
         let Some(interval) = Interval::of(map, self.id()) else {
-            // A daemon that starts may be told an old map first, by a monitor that has just started
-            // too. Only a map that has known the pool and knows it no longer says that the data may
-            // go.
+            // A daemon that starts may get an old map first, from a monitor that has just started
+            // too. The data may be erased only by a map that has known the pool and no longer
+            // contains it.
             let pool = self.id().pool;
             if map.pool_last >= pool && !map.pools.contains_key(&pool) {
                 self.begin_erase(sh);
@@ -292,13 +293,13 @@ impl Pg {
         }
     }
 
-    /// The daemon's instance is over, and what the map says of the group now is not to be acted on
-    /// yet: nothing of the interval goes on.
+    /// The daemon's instance has ended, and the map's current view of the PG must not be acted on
+    /// yet: all work of the interval ends.
     pub fn stand_down(&mut self, sh: &mut Shared) {
         self.begin_interval(Interval::none(self.id()), sh);
     }
 
-    /// Nothing of what is under way goes on: clients and timers repeat it.
+    /// Ends all work in progress: clients and timers repeat it.
     fn end_work(&mut self, sh: &mut Shared) {
         if let Role::Primary(primary) = &mut self.role {
             primary.drop_operations(&self.interval, sh);
@@ -310,8 +311,8 @@ impl Pg {
     fn begin_interval(&mut self, interval: Interval, sh: &mut Shared) {
         self.end_work(sh);
         self.interval = interval;
-        // Whatever this interval wants of us: what was marked to be erased stays so, and what is to
-        // go is said again.
+        // Independent of the interval's demands: data marked for erasing stays marked, and erasing
+        // begins again.
         let me = sh.me();
         if self.interval.primary() == Some(me) {
             self.role = Role::Primary(Box::new(primary::Primary::new(sh.now)));
@@ -324,14 +325,14 @@ impl Pg {
         }
     }
 
-    /// What is here is not needed any more.
+    /// The data here is not needed any more.
     fn begin_erase(&mut self, sh: &mut Shared) {
         if matches!(&self.role, Role::Stray(stray) if stray.erasing != Erasing::No) {
             return;
         }
         self.end_work(sh);
         let mut stray = Stray::new(Time::MAX);
-        // What never came into being is not erased, and nobody's operations wait for it any more.
+        // A PG that never existed is not erased, and no operations wait for it any more.
         if self.local.exists {
             stray.erasing = Erasing::begin(&mut self.local, &self.interval, sh);
         }
@@ -350,7 +351,7 @@ impl Pg {
         own || lost || self.sending.is_busy()
     }
 
-    /// Keeps what is known of all groups together true when something has happened to this one.
+    /// Updates the daemon's counters after an event of this PG.
     pub(crate) fn count(&mut self, busy: &mut usize, sh: &mut Shared) {
         let primary = self.as_primary();
         let range = primary.is_some_and(|primary| primary.backfill.has_range());
@@ -363,17 +364,17 @@ impl Pg {
         *busy = *busy + usize::from(is_busy) - usize::from(self.counted.busy);
         self.counted.busy = is_busy;
     }
-    /// The same, when nothing is counted.
+    /// The same, when nothing is counted yet.
     pub(crate) fn count_anew(&mut self, busy: &mut usize, sh: &mut Shared) {
         self.counted = Counted::default();
         self.count(busy, sh);
     }
-    /// Whether the daemon counts us among those that want ticks.
+    /// Whether the daemon counts this PG among those that want ticks.
     pub(crate) const fn is_busy(&self) -> bool {
         self.counted.busy
     }
 
-    /// Repeats what has not been answered.
+    /// Repeats unanswered messages.
     pub fn on_tick(&mut self, sh: &mut Shared) {
         self.sending.retry(&self.interval, sh);
         match self.part() {
@@ -383,7 +384,7 @@ impl Pg {
         }
     }
 
-    /// A store event that was expected in this interval.
+    /// A pending store event of this interval.
     pub fn on_store(&mut self, awaited: Awaited, outcome: StoreOutcome, sh: &mut Shared) {
         let at = &self.interval;
         match (awaited, outcome) {
@@ -436,8 +437,8 @@ impl Pg {
         }
     }
 
-    /// An object that was to be sent is not here at that version, or cannot be read: another member
-    /// must have it.
+    /// An object to be sent is not here at that version, or cannot be read: another member must
+    /// have it.
     fn on_unsent(&mut self, to: OsdId, object: ObjectId, unsent: &Unsent, sh: &mut Shared) {
         let (version, damaged) = (unsent.ended.version, unsent.damaged);
         if let Some(mut lead) = self.lead() {
@@ -460,8 +461,8 @@ impl Pg {
         payload: Payload,
         sh: &mut Shared,
     ) {
-        // A client that does not know this interval will send again when it does: its order is then
-        // that of its resends.
+        // A client that does not know this interval will resend when it does: the order of its
+        // operations is then that of the resends.
         let knows = epoch >= self.interval.since;
         match self.lead().filter(|_| knows) {
             Some(mut lead) => lead.on_request(from, name, request, payload, sh),
@@ -500,12 +501,12 @@ impl Pg {
         }
     }
 
-    /// Whether a message of an interval is of this one, and from its primary.
+    /// Whether a message belongs to this interval and is from its primary.
     fn is_ordered_by(&self, from: OsdId, interval: Epoch) -> bool {
         interval == self.interval.since && self.interval.primary() == Some(from)
     }
 
-    /// Our log is durable up to here.
+    /// The version up to which our log is durable.
     const fn logged(&self) -> Version {
         match &self.role {
             Role::Member(member) => member.logged,
@@ -523,8 +524,8 @@ impl Pg {
         }
     }
 
-    /// An update is applied in memory here. Updates are applied in order, so it stands for all
-    /// before it.
+    /// An update is applied in memory here. Updates are applied in order, so this covers all
+    /// earlier ones.
     pub(crate) fn on_applied(&mut self, version: Version, sh: &mut Shared) {
         match &mut self.role {
             Role::Stray(_) => {}
@@ -536,7 +537,7 @@ impl Pg {
         }
     }
 
-    /// As a member: what is durable here, and who is to hear of it.
+    /// As a member: the durable position, and the primary to report it to.
     pub(crate) fn logged_for_primary(&self) -> Option<(OsdId, Logged)> {
         match &self.role {
             Role::Member(member) => member.logged_for_primary(&self.interval),
@@ -545,7 +546,7 @@ impl Pg {
     }
 
     /// Our store has overwritten a part of a block of the object that it could not read; `since` is
-    /// the version that did it, if it is known.
+    /// the version that did it, if known.
     pub(crate) fn on_lost(&mut self, object: &ObjectId, since: Version, sh: &mut Shared) {
         if !lost::note(object, since, &mut self.local, &self.interval, sh) {
             return;
@@ -557,7 +558,7 @@ impl Pg {
         }
     }
 
-    /// Another OSD of the group says something of the interval `of`.
+    /// A message of the interval `of` from another OSD of the PG.
     pub fn on_message(&mut self, from: OsdId, of: Epoch, message: Message, sh: &mut Shared) {
         if of != self.interval.since {
             return;
@@ -565,7 +566,7 @@ impl Pg {
         let ordered = self.is_ordered_by(from, of);
         let at = &self.interval;
         match message {
-            // As a source, a stray too.
+            // As a source, even as a stray.
             Message::Pull(m) if ordered => {
                 let version = (m.version, false);
                 self.sending.push_object(from, &m.object, version, at, sh);
@@ -610,8 +611,7 @@ impl Pg {
 
     fn send_info(&self, to: OsdId, sh: &mut Shared) {
         let at = &self.interval;
-        // What is left of the last activated interval's primary's right to read under a lease from
-        // us.
+        // The remaining time of our lease to the primary of the last activated interval.
         let left = at.activated.members.first().map_or(0, |primary| {
             let left = sh.peers.lease_left(sh.now, *primary);
             u64::try_from(left.as_nanos()).expect("a lease is short")
@@ -626,7 +626,7 @@ impl Pg {
         sh.send(to, Message::PeerInfo(message));
     }
 
-    /// Whether there is nothing left to remember.
+    /// Whether there is no state left to keep.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         matches!(&self.role, Role::Stray(stray) if stray.erasing == Erasing::No)
@@ -634,8 +634,8 @@ impl Pg {
     }
 }
 
-/// By object, in an order that replays: that of insertions, but for what a removal moved. Names of
-/// one pool often begin alike, which makes a tree of them slow.
+/// By object, in a reproducible order: that of insertions, except for elements that a removal
+/// moved. Names of one pool often have a common prefix, which makes a tree of them slow.
 pub type ByObject<T> = indexmap::IndexMap<ObjectId, T, foldhash::fast::FixedState>;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Notifies: what a client tells all watchers of an object (`watch.rs` has the picture).
+//! Notifies: messages from a client to all watchers of an object (the picture is in `watch.rs`).
 
 use super::dedup::Seen;
 use super::local::Local;
@@ -37,7 +37,7 @@ pub(super) struct Notify {
 }
 
 impl Watching {
-    /// Sends a notify to those who have not acknowledged it.
+    /// Sends a notify to the watchers that have not acknowledged it.
     pub(super) fn tell(
         &mut self,
         pg: PgId,
@@ -68,7 +68,7 @@ impl Watching {
         }
     }
 
-    /// A watcher has a notify. Says whether that is news.
+    /// A watcher has received a notify. Returns whether that is news.
     fn on_ack(&mut self, message: &NotifyAck, payload: Payload, now: Time) -> bool {
         self.hear_watcher(&message.object, &message.watcher, now);
         let Some(notify) = self.notifies.get_mut(&message.notify) else {
@@ -84,7 +84,8 @@ impl Watching {
 }
 
 impl Primary {
-    /// A client's operation tells the watchers of its object. Says whether it waits for them now.
+    /// A client's operation notifies the watchers of its object. Returns whether it waits for them
+    /// now.
     fn begin_notify(
         &mut self,
         op: Pending,
@@ -99,9 +100,9 @@ impl Primary {
             op.release(sh);
             return false;
         }
-        // What is remembered are updates: of a notify that somebody missed. Of another one nothing
-        // is known, also where its client is not or has written since: it may be told
-        // twice.
+        // Only updates are remembered: for a notify, only if a watcher missed it. Other notifies
+        // are unknown, even if their client is unknown or has written since: watchers may be
+        // notified twice.
         let is_remembered = matches!(local.dedup.seen(&id), Seen::Done(_) | Seen::Superseded);
         if is_remembered && self.replies(local).answered_from_memory(&op, sh) {
             return false;
@@ -151,7 +152,7 @@ impl Primary {
 }
 
 impl Lead<'_> {
-    /// A client's operation tells the watchers of its object.
+    /// A client's operation notifies the watchers of its object.
     pub(super) fn notify(&mut self, op: Pending, context: &Context, sh: &mut Shared) {
         let (id, here) = (op.request.request, (&*self.local, self.interval));
         if self.primary.begin_notify(op, context, here, sh) {
@@ -159,7 +160,7 @@ impl Lead<'_> {
         }
     }
 
-    /// Ends a notify that nobody has still to acknowledge, or whose time is over.
+    /// Ends a notify if all watchers have acknowledged it or its time has expired.
     pub(super) fn conclude_if_over(&mut self, id: &RequestId, sh: &mut Shared) {
         let now = sh.now;
         let watching = &mut self.primary.watching;
@@ -208,8 +209,8 @@ impl Lead<'_> {
         self.process_object(&object, sh);
     }
 
-    /// The update that takes watches away. With a notify, it is that operation's: a resend of it is
-    /// answered from memory by whoever serves then.
+    /// The update that removes watches. With a notify, it belongs to that operation: a resend of it
+    /// is answered from memory by any later primary.
     pub(super) fn drop_watches(
         &mut self,
         op: Pending,
@@ -233,7 +234,7 @@ impl Lead<'_> {
             Default::default()
         };
         if effects.is_empty() {
-            // They went by themselves meanwhile.
+            // The watches were removed in the meantime.
             let answer = Answer {
                 payload,
                 ..Answer::new(op, before.version, results)
@@ -266,7 +267,7 @@ impl Lead<'_> {
         (answer.reply.results, answer.payload) = (results, payload);
     }
 
-    /// A watcher has a notify. It counts whatever interval it is from: he has it.
+    /// A watcher has received a notify. The acknowledgement is valid from any interval.
     pub(crate) fn on_notify_ack(&mut self, message: &NotifyAck, payload: Payload, sh: &mut Shared) {
         if payload_len(&payload) <= NOTIFY_REPLY_MAX
             && self.primary.watching.on_ack(message, payload, sh.now)
@@ -295,7 +296,7 @@ fn told(
     (vec![result], acked.values().flatten().cloned().collect())
 }
 
-/// The answer as it is remembered.
+/// The answer in its remembered form.
 fn remembered(acked: &BTreeMap<WatcherId, Payload>, missed: &BTreeSet<WatcherId>) -> Vec<SubReply> {
     let acked = acked
         .keys()

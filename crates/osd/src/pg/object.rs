@@ -1,13 +1,13 @@
-//! One object's operations in hand, in order, and what is known of the object.
+//! The queue of one object's operations, and the cached state of the object.
 //!
 //! ```text
 //!  queue: op op op ─▶ front ─▶ needs data? ──store reads──▶ evaluate ─▶ update: in flight until committed
 //!                        │                                          └─▶ reply
 //!                        └─ waits while: context is loaded · object is missing or held · for reads: updates in flight, no lease
 //! ```
-//! Updates follow each other without waiting for commits; a read waits for the updates before it,
-//! and everything behind it waits for the read. So one client's operations on one object happen in
-//! the order they came.
+//! Updates follow each other without waiting for commits; a read waits for the earlier updates, and
+//! everything behind it waits for the read. So one client's operations on one object are executed
+//! in their order of arrival.
 
 use super::pending::Pending;
 use foldhash::fast::FixedState;
@@ -21,22 +21,22 @@ use nacre_wire::msg::client::{OpRequest, RequestId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// See the module head.
+/// The state of one object; see the module head.
 #[derive(Debug, Default)]
 pub struct ObjectState {
-    /// What it is; `None` until loaded.
+    /// Its loaded context; `None` until loaded.
     pub context: Option<Context>,
     /// Its attributes are being read.
     pub loading: bool,
-    /// In order. Changed by [`Objects`] only, which counts.
+    /// In order. Changed only by [`Objects`], which counts.
     queue: VecDeque<Pending>,
-    /// Since when the first of these is the next one.
+    /// Since when the first operation has been the first.
     since: Time,
     /// Updates not yet committed.
     pub updates: u32,
-    /// Reads under way.
+    /// Reads in progress.
     pub reads: u32,
-    /// An update is waiting for data it has to read first.
+    /// An update is waiting for data that it must read first.
     pub exclusive: bool,
     /// Recovery or backfill is copying it: updates wait.
     pub held: u32,
@@ -44,12 +44,12 @@ pub struct ObjectState {
 }
 
 impl ObjectState {
-    /// What is to be executed next.
+    /// The next operation to be executed.
     #[must_use]
     pub fn front(&self) -> Option<&Pending> {
         self.queue.front()
     }
-    /// What is to be executed next.
+    /// The next operation to be executed.
     pub fn front_mut(&mut self) -> Option<&mut Pending> {
         self.queue.front_mut()
     }
@@ -58,14 +58,14 @@ impl ObjectState {
     pub fn has_queue(&self) -> bool {
         !self.queue.is_empty()
     }
-    /// How many operations of clients wait and the bytes that they hold, if none of what waits was
-    /// begun for so long: a long queue that moves is not held up.
+    /// The number and bytes of clients' operations that wait, if none of the waiting ones was begun
+    /// for the time `than`: a long queue that moves is not held up.
     fn held_up(&self, now: Time, than: Duration) -> Option<(usize, u64)> {
         let held_up = !self.queue.is_empty() && now.since(self.since) >= than;
         let waits = || self.queue.iter().filter(|op| op.is_counted());
         held_up.then(|| (waits().count(), waits().map(Pending::bytes).sum()))
     }
-    /// Whether it is here only as a cache.
+    /// Whether the entry is only a cache.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty()
@@ -80,15 +80,15 @@ impl ObjectState {
 /// Data being read for an operation.
 #[derive(Debug)]
 pub struct Reading {
-    /// For which operation.
+    /// The operation.
     pub op: Pending,
-    /// What was read for it before.
+    /// The data read for it before.
     pub fetched: Fetched,
-    /// What is being read.
+    /// The reads.
     pub wants: Vec<Want>,
-    /// What came, one for each want; an object that is not there gives no reply.
+    /// The replies, one for each want; a missing object gives no reply.
     pub replies: Vec<Option<ReadReply>>,
-    /// How many are still to come.
+    /// The number of pending replies.
     pub waiting: usize,
     /// The read that failed, if one did.
     pub failed: Option<nacre_store::ReadError>,
@@ -97,42 +97,43 @@ pub struct Reading {
 /// A listing.
 #[derive(Debug)]
 pub struct Listing {
-    /// What was missing here when the store was asked; none if it does not list for this one now.
+    /// The objects that were missing here when the store was asked; `None` while the store does not
+    /// list for this operation.
     pub missing: Option<Vec<ObjectId>>,
-    /// For which operation.
+    /// The operation.
     pub op: Pending,
-    /// Whether these are there for clients, as was read for it: they have clones.
+    /// Whether these objects, which have clones, exist for clients, according to the reads for it.
     pub known: BTreeMap<ObjectId, bool>,
-    /// How many of these are still to be read.
+    /// The number of pending reads.
     pub waiting: usize,
-    /// They could not be read.
+    /// A read failed.
     pub failed: bool,
 }
 
-/// What operations are at, for people.
+/// The states of operations, human-readable.
 const READ: &str = "its data is being read";
 const EVALUATED: &str = "its call is being evaluated";
 const LISTED: &str = "its objects are being listed";
 
-/// All objects of a group with operations in hand, and a cache of others.
+/// All objects of a PG with operations in flight, and a cache of others.
 ///
-/// A table by hash: every operation looks its object up several times. Its order is that of
-/// insertions and removals, so a replay iterates as the first run did. Invariant: `queued` is the
-/// sum of the queues' lengths.
+/// A hash table: every operation looks its object up several times. Its order is that of insertions
+/// and removals, so a replay iterates in the same order. Invariant: `queued` is the sum of the
+/// queues' lengths.
 #[derive(Debug, Default)]
 pub struct Objects {
     states: IndexMap<ObjectId, ObjectState, FixedState>,
-    /// Where the object was that was looked up last, to be looked at first: an operation looks its
+    /// The position of the last object that was looked up, tried first: an operation looks its
     /// object up a dozen times in a row.
     last: usize,
     queued: usize,
     clock: u64,
-    /// Data being read, in order of the numbers. A box: it is large, and each is put in and taken
-    /// out once.
+    /// Data being read, in order of the numbers. Boxed: a reading is large, and is inserted and
+    /// removed once.
     readings: Vec<(u64, Box<Reading>)>,
-    /// Operations that somebody evaluates for us, by number.
+    /// Operations being evaluated by another thread, by number.
     pub evaluating: BTreeMap<u64, Pending>,
-    /// Listings under way or waiting, by number.
+    /// Listings in progress or waiting, by number.
     pub listings: BTreeMap<u64, Listing>,
     next: u64,
 }
@@ -144,7 +145,7 @@ impl Objects {
             _ => self.states.get_index_of(object),
         }
     }
-    /// The state of an object, new if need be.
+    /// The state of an object, created if necessary.
     pub fn get(&mut self, object: &ObjectId) -> &mut ObjectState {
         self.clock += 1;
         let at = match self.find(object) {
@@ -160,7 +161,7 @@ impl Objects {
         state.used = self.clock;
         state
     }
-    /// The state of an object as it is, if there is one.
+    /// The state of an object, unchanged, if there is one.
     #[must_use]
     pub fn peek(&self, object: &ObjectId) -> Option<&ObjectState> {
         self.find(object).map(|at| &self.states[at])
@@ -170,18 +171,18 @@ impl Objects {
         self.last = self.find(object)?;
         Some(&mut self.states[self.last])
     }
-    /// An operation on it came: behind the others.
+    /// Appends an operation on the object.
     pub fn push(&mut self, object: &ObjectId, op: Pending) {
         self.queued += 1;
         let state = self.get(object);
         if state.queue.is_empty() {
             state.since = op.received;
         }
-        // Nearly always the only one; room for four would be a kilobyte.
+        // Nearly always the only one; space for four would take a kilobyte.
         state.queue.reserve_exact(1);
         state.queue.push_back(op);
     }
-    /// Back to the front: it could not be executed after all.
+    /// Returns an operation to the front that could not be executed after all.
     pub fn push_front(&mut self, object: &ObjectId, op: Pending) {
         self.queued += 1;
         let state = self.get(object);
@@ -193,13 +194,13 @@ impl Objects {
         state.since = op.next_since.unwrap_or(other);
         state.queue.push_front(op);
     }
-    /// How many operations wait for the object and the bytes that they hold, if the next one has
-    /// been the next one for so long.
+    /// The number and bytes of the operations that wait for the object, if the first one has been
+    /// the first for the time `than`.
     #[must_use]
     pub fn held_up(&self, object: &ObjectId, now: Time, than: Duration) -> Option<(usize, u64)> {
         self.peek(object)?.held_up(now, than)
     }
-    /// All such objects, with what waits for each.
+    /// All such objects, with their waiting operations' number and bytes.
     #[must_use]
     pub fn all_held_up(&self, now: Time, than: Duration) -> Vec<(ObjectId, (usize, u64))> {
         let some = if self.queued == 0 {
@@ -212,8 +213,8 @@ impl Objects {
         };
         self.states[..some].iter().filter_map(of).collect()
     }
-    /// The last operation of a client that waits for the object, unless that is the only one or the
-    /// next. Not what the primary wants on account of one: that is done in part.
+    /// Removes the last client's operation that waits for the object, unless that is the only one
+    /// or the first. The primary's own follow-ups are not removed: they are partly done.
     pub fn pop_back(&mut self, object: &ObjectId) -> Option<Pending> {
         let queue = &mut self.existing(object)?.queue;
         let at = queue
@@ -223,8 +224,8 @@ impl Objects {
         self.queued -= usize::from(op.is_some());
         op
     }
-    /// The first deletion in the queue goes before reads of other clients. Says whether there was
-    /// one.
+    /// Moves the first deletion in the queue before reads of other clients. Returns whether there
+    /// was one.
     pub fn advance_deletion(&mut self, object: &ObjectId) -> bool {
         let Some(state) = self.existing(object) else {
             return false;
@@ -250,22 +251,22 @@ impl Objects {
         state.queue.push_front(op);
         true
     }
-    /// An operation that waits, by its name.
+    /// A waiting operation, by its request id.
     pub fn queued_mut(&mut self, object: &ObjectId, request: &RequestId) -> Option<&mut Pending> {
         self.existing(object)?
             .queue
             .iter_mut()
             .find(|op| op.request.request == *request)
     }
-    /// Whether such an operation waits for the object.
+    /// Whether an operation with this property waits for the object.
     pub fn has_queued(&mut self, object: &ObjectId, such: impl Fn(&Pending) -> bool) -> bool {
         self.existing(object)
             .is_some_and(|state| state.queue.iter().any(such))
     }
-    /// The operation that an attempt repeats, and whether it is under way. What that one finds is
-    /// what there is as long as it waits or is under way, since updates of its object wait for it.
-    /// So it is the newest attempt's answer, too; unless that one is to see an update that its
-    /// client sent before it and that waits here behind the earlier attempt.
+    /// The operation that an attempt repeats, and whether it is in progress. Its result stays valid
+    /// while it waits or is in progress, since updates of its object wait for it. So its result
+    /// answers the newest attempt, too, unless that one must see an update that its client sent
+    /// before it and that waits here behind the earlier attempt.
     pub fn in_hand_mut(&mut self, request: &OpRequest) -> Option<(&mut Pending, bool)> {
         let id = request.request;
         let is_it = |op: &Pending| op.request.request == id;
@@ -285,7 +286,7 @@ impl Objects {
         let live = live(&request.object);
         let at = self.find(&live);
         let queue = at.map(|at| &self.states[at].queue);
-        // Of several the last one: it is behind what the newest attempt is to be behind.
+        // The last of several: it is behind everything that the newest attempt must follow.
         let place = queue.and_then(|queue| queue.iter().rposition(is_it));
         let from = place.map_or(0, |place| place + 1);
         if queue.is_some_and(|queue| queue.iter().skip(from).any(goes_before)) {
@@ -294,7 +295,7 @@ impl Objects {
         if let (Some(at), Some(place)) = (at, place) {
             return Some((&mut self.states[at].queue[place], false));
         }
-        // It may have been told which clone it reads.
+        // It may already be assigned to a clone.
         let of_clone = is_clone(&request.object);
         if of_clone {
             let of_name =
@@ -311,7 +312,7 @@ impl Objects {
                     .map(|op| (op, false));
             }
         }
-        // Nearly all that comes again waits for others to write it: that is not worth a search.
+        // Nearly all resends wait for others to write the object: they are not worth a search.
         if !of_clone && at.is_none_or(|at| self.states[at].reads == 0) {
             return None;
         }
@@ -320,7 +321,7 @@ impl Objects {
             .find(|op| is_it(op))
             .map(|op| (op, true))
     }
-    /// Operations that are evaluated, whose data is read, and listings, and what they are at.
+    /// Operations that are evaluated or whose data is read, and listings, with their state.
     pub fn under_way_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut Pending)> {
         let reading = self
             .readings
@@ -333,7 +334,8 @@ impl Objects {
             .map(|listing| (LISTED, &mut listing.op));
         reading.chain(evaluated).chain(listed)
     }
-    /// All operations with their objects: those that wait, and those of [`Self::under_way_mut`].
+    /// All operations with their objects and states: waiting ones, and those of
+    /// [`Self::under_way_mut`].
     pub fn all_with_what_they_do(
         &self,
     ) -> impl Iterator<Item = (&ObjectId, &Pending, Option<&'static str>)> {
@@ -353,20 +355,20 @@ impl Objects {
             .map(|(object, op)| (object, op, None))
             .chain(under_way.map(|(doing, op)| (&op.request.object, op, Some(doing))))
     }
-    /// The operation at the front is begun.
+    /// Removes the operation at the front, which begins.
     pub fn pop(&mut self, object: &ObjectId, now: Time) -> Option<Pending> {
         let state = self.existing(object)?;
         let mut op = state.queue.pop_front()?;
         op.next_since.get_or_insert(state.since);
         state.since = now;
         if state.queue.is_empty() {
-            // An idle object stays in the cache, its room does not.
+            // An idle object stays in the cache without its queue's memory.
             state.queue = VecDeque::new();
         }
         self.queued -= 1;
         Some(op)
     }
-    /// All operations that wait for an object.
+    /// Removes all operations that wait for an object.
     pub fn take_queue(&mut self, object: &ObjectId) -> VecDeque<Pending> {
         let queue = self
             .existing(object)
@@ -375,7 +377,7 @@ impl Objects {
         self.queued -= queue.len();
         queue
     }
-    /// Data is being read, under a number that is larger than all before it.
+    /// Adds a reading, under a number that is larger than all earlier ones.
     pub fn begin_reading(&mut self, number: u64, reading: Reading) {
         assert!(
             self.readings.last().is_none_or(|(last, _)| *last < number),
@@ -388,17 +390,17 @@ impl Objects {
             .binary_search_by_key(&number, |(number, _)| *number)
             .ok()
     }
-    /// Data that is being read under this number.
+    /// The reading with this number.
     pub fn reading(&mut self, number: u64) -> Option<&mut Reading> {
         let at = self.reading_at(number)?;
         Some(&mut self.readings[at].1)
     }
-    /// It has been read.
+    /// Removes a finished reading.
     pub fn end_reading(&mut self, number: u64) -> Option<Reading> {
         let at = self.reading_at(number)?;
         Some(*self.readings.remove(at).1)
     }
-    /// A number for a reading or listing.
+    /// A new number for a reading or listing.
     pub const fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -415,7 +417,7 @@ impl Objects {
             .map(|(object, _)| object.clone())
             .collect()
     }
-    /// All operations that wait.
+    /// All waiting operations.
     pub fn pending_mut(&mut self) -> impl Iterator<Item = (&ObjectId, &mut Pending)> {
         let some = if self.queued == 0 {
             0
@@ -426,7 +428,7 @@ impl Objects {
             .iter_mut()
             .flat_map(|(object, state)| state.queue.iter_mut().map(move |op| (object, op)))
     }
-    /// Whether nothing waits.
+    /// Whether no operation waits.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.queued == 0
@@ -434,7 +436,7 @@ impl Objects {
             && self.evaluating.is_empty()
             && self.listings.is_empty()
     }
-    /// Whether an update of one of these objects is under way that has not got its place in the log
+    /// Whether an update of one of these objects is in progress that has no position in the log
     /// yet.
     #[must_use]
     pub fn is_about_to_change(&self, inside: impl Fn(&ObjectId) -> bool) -> bool {
@@ -443,7 +445,7 @@ impl Objects {
             .chain(self.evaluating.values())
             .any(|op| op.is_write() && inside(&op.request.object))
     }
-    /// The names of clients' operations that wait, read or are evaluated.
+    /// The request ids of clients' operations that wait, read or are evaluated.
     pub fn in_hand(&self) -> impl Iterator<Item = RequestId> + '_ {
         let queued = self.states.values().flat_map(|state| state.queue.iter());
         let reading = self.readings.iter().map(|(_, reading)| &reading.op);
@@ -451,24 +453,23 @@ impl Objects {
         all.filter(|op| op.is_clients())
             .map(|op| op.request.request)
     }
-    /// All operations: what waits, reads, is evaluated, and listings.
+    /// All operations: waiting, reading, evaluated, and listings.
     pub fn all(&self) -> impl Iterator<Item = &Pending> {
         self.all_with_what_they_do().map(|(_, op, _)| op)
     }
-    /// What is known of each object of which something is.
+    /// All loaded contexts with their objects.
     #[cfg(test)]
     pub fn contexts(&self) -> impl Iterator<Item = (&ObjectId, &Context)> {
         self.states
             .iter()
             .filter_map(|(object, state)| Some((object, state.context.as_ref()?)))
     }
-    /// Operations that read or are evaluated.
+    /// The number of operations that read or are evaluated.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.readings.len() + self.evaluating.len()
     }
-    /// Of all objects together: updates not yet committed, reads under way, and how often they are
-    /// held.
+    /// Over all objects: the number of uncommitted updates, reads in progress, and holds.
     #[must_use]
     pub fn counted(&self) -> (usize, usize, usize) {
         let add = |(updates, reads, held): (usize, usize, usize), state: &ObjectState| {
@@ -480,7 +481,7 @@ impl Objects {
         };
         self.states.values().fold((0, 0, 0), add)
     }
-    /// Throws away all; returns the operations that were in hand.
+    /// Removes everything; returns the operations in flight.
     pub fn drain(&mut self) -> Vec<Pending> {
         self.queued = 0;
         let queued = std::mem::take(&mut self.states)
@@ -499,15 +500,15 @@ impl Objects {
             .chain(listing)
             .collect()
     }
-    /// Forgets the longest unused idle objects beyond `keep`.
+    /// Drops the least recently used idle objects beyond `keep`.
     pub fn shrink(&mut self, keep: usize) {
-        // Amortised: half of what may stay is dropped at once.
+        // Amortised: half of the allowed number is dropped at once.
         if self.states.len() <= keep {
             return;
         }
-        // What an operation on the live object needs to know of several clones must be here at one
-        // time, also while the operation reads: one that found a clone forgotten afterwards read
-        // everything anew, and found it forgotten again.
+        // The contexts of several clones that an operation on the live object needs must be here at
+        // the same time, also while the operation reads: an operation that found a clone dropped
+        // afterwards read everything again, and found it dropped again.
         let waits = |state: &ObjectState| state.has_queue() || state.reads > 0;
         let needed = |object: &ObjectId| {
             is_clone(object) && self.states.get(&live(object)).is_some_and(waits)
@@ -544,8 +545,8 @@ mod tests {
     use super::*;
     use nacre_types::SnapId;
 
-    /// (Reading.) A long queue that moves was taken for one that does not: its first operation had
-    /// come long ago. And a copy's read, which goes to the front, made one that does not move look
+    /// (Reading.) A long queue that moves was considered held up: its first operation had arrived
+    /// long ago. And a copy's read, which goes to the front, made a queue that does not move look
     /// new.
     #[test]
     fn a_queue_is_held_up_if_it_does_not_move() {
@@ -570,7 +571,7 @@ mod tests {
             (held_up(&objects, 2_599), held_up(&objects, 2_600)),
             (None, Some(3))
         );
-        // Begun, and back because it cannot go on.
+        // Begun, and returned because it cannot continue.
         let begun = objects.pop(&object, at(2_500)).expect("there");
         objects.push_front(&object, begun);
         assert_eq!(held_up(&objects, 2_600), Some(3));

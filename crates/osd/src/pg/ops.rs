@@ -1,5 +1,5 @@
 //! Client operations at the primary: admission, order, reads. `evaluate.rs` decides what an
-//! operation does; `replication.rs` makes it last.
+//! operation does; `replication.rs` replicates it.
 
 use super::Lead;
 use super::answered::Answered;
@@ -22,7 +22,7 @@ use nacre_wire::msg::check::inline_bytes;
 use nacre_wire::msg::client::{OpFailure, OpRequest, SubOp};
 
 impl Lead<'_> {
-    /// A client's operation. `name` is the client's.
+    /// A client's operation. `name` is the client's name.
     pub(super) fn on_request(
         &mut self,
         from: Entity,
@@ -58,7 +58,8 @@ impl Lead<'_> {
             refuse(failure, sh);
             return;
         }
-        // All of one name wait in the live object's queue, to be told where their snapshot is.
+        // All operations on one name wait in the live object's queue, which determines the object
+        // of their snapshot.
         let snapshot = Some(request.object.snapshot).filter(|snapshot| *snapshot != SnapId::HEAD);
         request.object.snapshot = SnapId::HEAD;
         let op = Pending {
@@ -89,8 +90,8 @@ impl Lead<'_> {
         let object = op.request.object.clone();
         primary.watching.hear(&object, id.client, id.instance, now);
         if matches!(from, Entity::Osd(_)) && matches!(op.request.ops[..], [SubOp::ReadWhole {}]) {
-            // For a copy. What waits here may itself wait for a copy of what waits for this one
-            // (`copy.rs`).
+            // A copy's read. Operations waiting here may wait for a copy of objects that wait for
+            // this read (`copy.rs`).
             primary.objects.push_front(&object, op);
         } else {
             primary.objects.push(&object, op);
@@ -98,7 +99,7 @@ impl Lead<'_> {
         self.process_object(&object, sh);
     }
 
-    /// Everything may have become possible.
+    /// Retries all objects' queues.
     pub(crate) fn process_all_objects(&mut self, sh: &mut Shared) {
         let primary = &mut *self.primary;
         for object in primary.objects.waiting() {
@@ -115,7 +116,7 @@ impl Lead<'_> {
         self.repair_if_quiet(object, sh);
         while self.step(object, sh).is_none() {}
         if snaps::is_clone(object) {
-            // What changes the live object may have waited for its clone.
+            // Operations that change the live object may have waited for its clone.
             let live = snaps::live(object);
             while self.step(&live, sh).is_none() {}
         }
@@ -123,7 +124,7 @@ impl Lead<'_> {
         self.primary.objects.shrink(keep);
     }
 
-    /// One step of an object's queue; says what it waits for, if for anything.
+    /// One step of an object's queue; returns what it waits for, if anything.
     fn step(&mut self, object: &ObjectId, sh: &mut Shared) -> Option<Wait> {
         let state = self.primary.objects.existing(object);
         let front_exists = state.is_some_and(|state| state.has_queue());
@@ -155,7 +156,7 @@ impl Lead<'_> {
         self.execute(op, Fetched::default(), sh)
     }
 
-    /// Nobody has the object in a form that can be read.
+    /// No replica of the object can be read.
     pub(super) fn fail_all(&mut self, object: &ObjectId, offset: u64, sh: &mut Shared) {
         for op in self.primary.objects.take_queue(object) {
             self.primary.forget_own(&op);
@@ -163,8 +164,8 @@ impl Lead<'_> {
         }
     }
 
-    /// Decides what the operation does and sets it going; or says what it waits for, and leaves it
-    /// at the front.
+    /// Decides what the operation does and starts it, or returns what it waits for and leaves it at
+    /// the front.
     pub(super) fn execute(
         &mut self,
         op: Pending,
@@ -182,7 +183,7 @@ impl Lead<'_> {
             self.execute_watch(op, context, sh);
             return None;
         }
-        // Only one that asks for a snapshot may have to go elsewhere.
+        // Only an operation on a snapshot may have to move to another queue.
         let asked = op.snapshot.map(|_| op.request.object.clone());
         let (op, context) = match self.at_snapshot(op, context, sh) {
             Ok(here) => here,
@@ -236,7 +237,7 @@ impl Lead<'_> {
         self.conclude(op, context, full, scene, outcome, sh)
     }
 
-    /// Does what the evaluation said.
+    /// Executes the result of the evaluation.
     pub(super) fn conclude(
         &mut self,
         op: Pending,
@@ -248,8 +249,8 @@ impl Lead<'_> {
     ) -> Option<Wait> {
         let request = op.request.request;
         match outcome {
-            // It was taken for a read, and its class became another while it read: what writes wait
-            // for it has not waited for.
+            // The operation was considered a read, and its class changed while it read: it has not
+            // waited for what writes must wait for.
             Outcome::Update(_) if !op.is_write() => {
                 let mut op = op;
                 if learn_of_calls(&mut op, &sh.programs) && !op.is_write() {
@@ -260,7 +261,7 @@ impl Lead<'_> {
                 self.primary.objects.put_back(op);
             }
             Outcome::Update(_) if !self.clones().clones_are_ready(&op, &context, sh) => {
-                // Its queue finds out what it waits for.
+                // Its queue determines what it waits for.
                 self.primary.objects.put_back(op);
             }
             Outcome::Back { snap } => {
@@ -320,8 +321,8 @@ impl Lead<'_> {
                 results,
                 payload,
             } => {
-                // It tells what the object is now: only under a lease, and when what it saw is
-                // committed.
+                // The answer depends on the object's current state: only under a lease, and when
+                // the updates that it saw are committed.
                 let lease = self.interval.lease_until(sh);
                 if lease <= sh.now {
                     self.primary.objects.put_back(op);
@@ -329,8 +330,8 @@ impl Lead<'_> {
                     return Some(Wait::Lease);
                 }
                 if op.is_write() {
-                    // Its client believes the answer: a copy of the request that arrives later must
-                    // not be executed.
+                    // Its client relies on the answer: a duplicate of the request that arrives
+                    // later must not be executed.
                     let answered = Answered {
                         failure: failure.clone(),
                         results: results.clone(),
@@ -356,8 +357,8 @@ impl Lead<'_> {
     }
 }
 
-/// Finds out whether the operation may write, now that its classes are known; `false` if they are
-/// not yet.
+/// Determines whether the operation may write, now that its classes are known; `false` if they are
+/// not known yet.
 pub(super) fn learn_of_calls(op: &mut Pending, programs: &Programs) -> bool {
     if op.awaits_since == Some(programs.moment()) {
         return false;

@@ -1,4 +1,4 @@
-//! Gives changes their places in the log of the primary, and does to the store here what they say.
+//! Assigns changes their positions in the primary's log, and applies them to the local store.
 
 use super::Interval;
 use super::count::Counting;
@@ -16,20 +16,20 @@ use nacre_wire::msg::replication::Effect;
 use nacre_wire::msg::snap::{CloneInfo, SnapSet};
 use nacre_wire::{Payload, Record, RecordFields};
 
-/// See the module head. Nothing that it touches goes out: `Primary::launch` sends what was ordered.
+/// See the module head. Nothing is sent from here: `Primary::launch` sends the ordered updates.
 #[derive(Debug)]
 pub(super) struct Order<'a> {
     pub(super) local: &'a mut Local,
     pub(super) interval: &'a Interval,
     pub(super) receiving: &'a mut Receiving,
     pub(super) counting: &'a mut Counting,
-    /// Only looked at.
+    /// Read-only.
     pub(super) objects: &'a Objects,
 }
 
 impl Order<'_> {
-    /// Gives a change its place in the log, here: `Primary::launch` is to follow, with all that was
-    /// ordered, in order.
+    /// Assigns a change its position in the local log: `Primary::launch` must follow, with all
+    /// ordered updates, in order.
     pub(super) fn order(&mut self, change: Change, ops: &mut Ops, sh: &Shared) -> Ordered {
         let Change {
             object,
@@ -76,7 +76,7 @@ impl Order<'_> {
         }
     }
 
-    /// The update that makes a clone of the live object as it is.
+    /// The update that makes a clone of the current live object.
     pub(super) fn clone_of(
         &mut self,
         object: &ObjectId,
@@ -86,7 +86,7 @@ impl Order<'_> {
         sh: &Shared,
     ) -> Ordered {
         let place = snaps::at(object, clone.id);
-        // Claims and what it knows of snapshots are the live object's alone.
+        // Only the live object has claims and a SnapSet.
         let claims = live
             .claims
             .stored()
@@ -122,7 +122,7 @@ impl Order<'_> {
         self.order(change, ops, sh)
     }
 
-    /// A change by nobody's wish, of an object whose context is known.
+    /// A change without a client's request, of an object whose context is known.
     pub(super) fn own_change(
         &self,
         object: ObjectId,

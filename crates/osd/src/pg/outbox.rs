@@ -1,4 +1,4 @@
-//! A primary sends objects: the queue of each is held until its receiver has it.
+//! Sending objects from a primary: the queue of each is held until its receiver has it.
 
 use super::Interval;
 use super::object::Objects;
@@ -15,8 +15,8 @@ pub(super) struct Outbox<'a> {
 }
 
 impl Outbox<'_> {
-    /// Begins to send an object at a version; its queue is held meanwhile. The caller knows that it
-    /// is here.
+    /// Begins to send an object at a version; its queue is held meanwhile. The caller has checked
+    /// that the object is here.
     pub(super) fn push_object(
         &mut self,
         to: OsdId,
@@ -30,7 +30,7 @@ impl Outbox<'_> {
         }
     }
 
-    /// Tells a member that an object does not exist; its queue is held meanwhile.
+    /// Reports to a member that an object does not exist; its queue is held meanwhile.
     pub(super) fn push_absence(
         &mut self,
         to: OsdId,
@@ -44,7 +44,7 @@ impl Outbox<'_> {
         }
     }
 
-    /// Sends objects of the range, and what is gone.
+    /// Sends objects of the range, and the deletions.
     pub(super) fn push_all(
         &mut self,
         target: OsdId,

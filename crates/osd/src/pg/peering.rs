@@ -1,20 +1,21 @@
-//! Peering: a new interval finds out what is true before it serves (CEPH-52; DESIGN §3, Peering).
+//! Peering: a new interval establishes the authoritative state before it serves (CEPH-52; DESIGN
+//! §3, Peering).
 //!
 //! ```text
-//!  GetInfo     ask everyone who may know: the last activated interval's members, acting, up
-//!  GetLog      fetch the authoritative log, unless ours is it
-//!  Adopting    everyone who serves or is backfilled makes it theirs, durably
-//!  Activating  the prior primary's read leases run out, then the monitors commit that this interval may serve (or: Peered, too few members; recovery goes on all the same)
+//!  GetInfo     query all OSDs that may know: the last activated interval's members, acting, up
+//!  GetLog      fetch the authoritative log, unless it is ours
+//!  Adopting    all that serve or are backfilled adopt it, durably
+//!  Activating  the prior primary's read leases run out, then the monitors commit that this interval may serve (or: Peered, too few members; recovery continues anyway)
 //!  Active      serves
 //!
 //!  Down        no member of the last activated interval is up and complete: wait for the map
-//!  Remap       the acting set should be another one: ask the monitors, wait for the map
+//!  Remap       another acting set is needed: ask the monitors, wait for the map
 //! ```
-//! Whom to believe: a write is answered when every acting member of an *activated* interval has it.
-//! So each member of the last activated interval has every answered write, and no one else is sure
-//! to. Among them the highest head wins: what it has beyond the others was never answered, and
-//! keeping it is allowed. Nobody who answers us will acknowledge an older interval again, so
-//! nothing can be answered behind our back.
+//! Which state is authoritative: a write is answered when every acting member of an *activated*
+//! interval has it. So each member of the last activated interval has every answered write, and no
+//! other OSD is certain to. Among them the highest head wins: its entries beyond the others' were
+//! never answered, and keeping them is allowed. No OSD that answers us will acknowledge an older
+//! interval again, so no further write of an older interval can be answered.
 
 use super::Interval;
 use super::cover::full_last;
@@ -36,31 +37,31 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What a primary finds out before its interval serves.
+/// The state of peering at the primary.
 #[derive(Debug)]
 pub struct Peering {
-    /// How far it is.
+    /// The current phase.
     pub phase: Phase,
-    /// What our log had when the interval began is durable.
+    /// Our log as it was at the interval's beginning is durable.
     durable: bool,
-    /// Everyone's answer.
+    /// The answers of all OSDs.
     pub infos: BTreeMap<OsdId, PgInfo>,
-    /// In which incarnation each gave it.
+    /// The instance that gave each answer.
     instances: BTreeMap<OsdId, Instance>,
-    /// Logged bytes that members' stores take in one transaction, of those who said so.
+    /// The bytes of log entries that members' stores accept in one transaction, as far as reported.
     logged_max: BTreeMap<OsdId, u64>,
-    /// The spans of the authoritative log, as they were when it was judged who follows by it.
+    /// The spans of the authoritative log at the time when it was decided which members follow it.
     truth: Vec<Version>,
-    /// Not before: the prior primary may still be answering reads.
+    /// The interval serves no earlier: the prior primary may still be answering reads.
     pub serve_after: Time,
-    /// When what is unanswered is repeated next.
+    /// When unanswered messages are repeated next.
     pub retry_at: Time,
-    /// The earliest end of the old primary's leases that a member of its interval vouches for.
+    /// The earliest end of the old primary's leases that a member of its interval has reported.
     leases_end: Option<Time>,
 }
 
 impl Peering {
-    /// Begins.
+    /// Begins peering.
     pub(super) fn new(now: Time) -> Self {
         Self {
             phase: Phase::GetInfo(BTreeSet::new()),
@@ -78,7 +79,8 @@ impl Peering {
     pub(super) fn is_active(&self) -> bool {
         self.phase == Phase::Active
     }
-    /// Logged bytes that a member's store takes in one transaction, as far as it said.
+    /// The bytes of log entries that a member's store accepts in one transaction, as far as
+    /// reported.
     fn logged_max(&self, osd: OsdId) -> u64 {
         self.logged_max.get(&osd).copied().unwrap_or(u64::MAX)
     }
@@ -90,17 +92,16 @@ impl Peering {
     pub(super) const fn is_peered(&self) -> bool {
         self.phase.is_peered()
     }
-    /// Whether the store of everybody who gets the update takes it in one transaction: what was
-    /// ordered cannot be refused any more, and a store that does not take it stops its daemon. Half
-    /// of what they take is for the group's own log, which grows and is trimmed in the same
-    /// transaction.
+    /// Whether the stores of all receivers accept the update in one transaction: an ordered update
+    /// cannot be refused any more, and a store that does not accept it stops its daemon. Half of
+    /// the limit is for the PG's own log, which grows and is trimmed in the same transaction.
     pub(super) fn fits_stores(&self, update: &Update, at: &Interval, sh: &Shared) -> bool {
         let theirs = |osd: OsdId| self.logged_max(osd);
         let most = at.receivers().map(theirs).fold(sh.logged_max, u64::min);
         small_bytes(&update.effects) as u64 <= most / 2
     }
 
-    /// The map says that the interval may serve. Says whether that is news.
+    /// The map allows the interval to serve. Returns whether that is news.
     pub(super) fn activate(&mut self, at: &Interval) -> bool {
         let news = at.activated.interval == at.since && self.phase == Phase::Activating;
         if news {
@@ -110,18 +111,18 @@ impl Peering {
     }
 }
 
-/// What a step of peering lets the primary do.
+/// The result of a step of peering for the primary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub(super) struct Reached {
-    /// The interval serves.
+    /// The interval serves now.
     pub(super) active: bool,
-    /// Objects can be recovered that could not before.
+    /// Objects can be recovered that could not be before.
     pub(super) peered: bool,
 }
 
-/// A primary that peers, with what it may touch: its log, what it knows of the members, and how far
-/// updates have come.
+/// A primary that peers, with the state that it may access: its log, its knowledge of the members,
+/// and the progress of updates.
 #[derive(Debug)]
 pub(super) struct Agree<'a> {
     pub(super) local: &'a mut Local,
@@ -133,14 +134,14 @@ pub(super) struct Agree<'a> {
 }
 
 impl Agree<'_> {
-    /// Begins. Our own log counts only when it is durable: what others adopt from it must not
-    /// vanish with us.
+    /// Begins. Our own log counts only when it is durable: entries that others adopt from it must
+    /// not vanish with us.
     pub(super) fn begin(&mut self, sh: &mut Shared) {
         self.interval.submit(sh, Ops::new(), Awaited::Barrier);
         self.ask(sh);
     }
 
-    /// Everything that our log says is durable here.
+    /// Everything in our log is durable here.
     pub(super) fn on_barrier(&mut self, sh: &mut Shared) {
         let me = sh.me();
         self.peering.durable = true;
@@ -150,7 +151,7 @@ impl Agree<'_> {
         }
     }
 
-    /// Everyone who may know something: asks them.
+    /// Queries all OSDs that may know something.
     fn ask(&mut self, sh: &mut Shared) {
         let (id, since) = (self.interval.pg, self.interval.since);
         let map = sh.map.as_ref().expect("peering follows a map");
@@ -181,8 +182,8 @@ impl Agree<'_> {
         self.advance(sh);
     }
 
-    /// A member says what it has. If peering does not wait for that any more, returns whether it
-    /// has not said so in this incarnation.
+    /// A member reports its state. If peering does not wait for that any more, returns whether it
+    /// is the first report of this instance.
     pub(super) fn on_info(
         &mut self,
         from: OsdId,
@@ -207,7 +208,7 @@ impl Agree<'_> {
             peering.logged_max.insert(from, message.logged_max);
         }
         if is_member && old_primary != Some(from) {
-            // The old primary needed a lease of every member: the first to run out ends its right.
+            // The old primary needed a lease of every member: the first to expire ends its right.
             let end = sh.now + lease + lease * sh.config.timing.drift_ppm / 1_000_000;
             peering.leases_end = Some(peering.leases_end.map_or(end, |other| other.min(end)));
         }
@@ -224,10 +225,10 @@ impl Agree<'_> {
         None
     }
 
-    /// The map changed without ending the interval: who is down need not be waited for, and nothing
-    /// is decided any more by what somebody said in a life that is over. (Simulator, seed 1880: a
-    /// member of the last activation that was neither up nor acting by CRUSH was to serve again. It
-    /// died before the monitors had taken that, and was asked for without an end.)
+    /// The map changed without ending the interval: members that are down are not waited for, and
+    /// reports of ended instances are discarded. (Simulator, seed 1880: a member of the last
+    /// activation that was neither up nor acting by CRUSH was to serve again. It died before the
+    /// monitors had accepted that, and was requested again and again.)
     pub(super) fn on_map(&mut self, sh: &mut Shared) {
         let map = sh.map.as_ref().expect("called because of a map");
         let peering = &mut *self.peering;
@@ -283,9 +284,10 @@ impl Agree<'_> {
         let best = if mutant(Mutant::LongestLogWins) {
             candidates.max_by_key(|(osd, info)| (info.head.number, info.exists, **osd == sh.me()))
         } else {
-            // Of several with all there is, the one whose log goes back farthest: from whoever
-            // judges, the same members can then follow by log. Otherwise two primaries, each by its
-            // own shorter or longer log, hand the group to each other for ever (seed 268).
+            // Of several complete ones, the one whose log goes back farthest: then the same members
+            // can follow by log, independent of the judging primary. Otherwise two primaries, one
+            // with a shorter and one with a longer log, hand the PG to each other for ever (seed
+            // 268).
             candidates.max_by_key(|(osd, info)| {
                 (
                     info.head,
@@ -307,7 +309,7 @@ impl Agree<'_> {
             peering.retry_at = sh.after(5);
             return;
         };
-        // Who can be brought up to date by log alone.
+        // The members that can be brought up to date by log alone.
         let by_log = |info: &PgInfo| {
             info.backfill.is_none() && follows_from(info, &best.spans, best.tail).is_some()
         };
@@ -321,9 +323,9 @@ impl Agree<'_> {
         if mutant(Mutant::BackfillTargetComplete) {
             want.clone_from(&self.interval.up);
         }
-        // Others who have everything cover for those who must be backfilled; and where the map
-        // gives fewer members than it takes to serve, because OSDs are out, those who are out serve
-        // until others have their data: all of it is there.
+        // Other complete OSDs cover for members that must be backfilled. If the map gives fewer
+        // members than are needed to serve, because OSDs are out, those that are out serve until
+        // others have their data.
         let others = infos
             .iter()
             .filter(|(osd, info)| !want.contains(osd) && may_know(osd, info) && by_log(info));
@@ -342,18 +344,17 @@ impl Agree<'_> {
         };
         want.extend(others.into_iter().take(most.saturating_sub(want.len())));
         full_last(&mut want, lacks, sh);
-        // The OSD that leads in place of a full member goes on leading until that member is
-        // complete, also if it has not heard of that member's room yet (after a restart):
+        // The OSD that leads in place of a full member continues to lead until that member is
+        // complete, even if it has not heard of that member's space yet (after a restart):
         // otherwise the two would take turns until it has.
         let acting = &self.interval.acting;
         let same = want.len() == acting.len() && want.iter().all(|osd| acting.contains(osd));
         if same && lacks(want[0]) && !lacks(acting[0]) {
             want.clone_from(acting);
         }
-        // Whoever takes over serves beside somebody of the last activated interval first: the
-        // monitors commit no activation without one. So members that are all replaced at once are
-        // replaced in two steps (simulator with real monitors, seed 6: activation was refused for
-        // ever).
+        // New members serve beside a member of the last activated interval first: the monitors
+        // commit no activation without one. So members that are all replaced at once are replaced
+        // in two steps (simulator with real monitors, seed 6: activation was refused for ever).
         let knows = |osd: &OsdId| fresh || activated.members.contains(osd);
         if !want.is_empty() && !want.iter().any(knows) {
             let stays = |osd: &&OsdId| {
@@ -392,12 +393,12 @@ impl Agree<'_> {
         self.repeat(sh);
     }
 
-    /// After what we want the authority's log: after what we share, if everybody can then follow by
-    /// ours.
+    /// The version after which we want the authoritative log: the last shared one, if all members
+    /// can then follow by our log.
     ///
-    /// Somebody may follow by the authority's log and not by ours, which begins later: then we need
-    /// all of it. With the last part only, he would start over in an acting set, where nobody
-    /// brings him up to date (simulator with snapshots, seed 1486).
+    /// A member may be able to follow by the authoritative log and not by ours, which begins later:
+    /// then we need all of it. With only the last part, the member would start over in an acting
+    /// set, where it would never be brought up to date (simulator with snapshots, seed 1486).
     fn wanted_after(&self, authority: OsdId) -> Option<Version> {
         let infos = &self.peering.infos;
         let best = infos.get(&authority)?;
@@ -436,7 +437,7 @@ impl Agree<'_> {
         } = message;
         let ours = self.local.log.tail();
         if from < ours && from == tail {
-            // All of it: what is before our tail, and what is after the last entry that we share.
+            // All of it: the part before our tail, and the part after the last shared entry.
             let theirs = PgLog::restore(tail, head, entries);
             from = common(&self.local.log.spans(), &theirs.spans());
             if from >= ours {
@@ -452,7 +453,7 @@ impl Agree<'_> {
         }
         let fits = from >= self.local.log.tail() && from <= self.local.log.head();
         if !fits {
-            // Its log was trimmed since it told us: ask everybody again.
+            // Its log was trimmed since its report: query all OSDs again.
             let peering = &mut *self.peering;
             peering.infos.clear();
             self.ask(sh);
@@ -465,7 +466,7 @@ impl Agree<'_> {
         self.submit_adopted(ops, sh);
     }
 
-    /// Our own log is the truth; others make it theirs.
+    /// Our own log is authoritative; others adopt it.
     fn adopt_everywhere(&mut self, sh: &mut Shared) {
         let mut ops = Ops::new();
         self.local.activated = self.interval.since;
@@ -497,9 +498,10 @@ impl Agree<'_> {
         let log = &self.local.log;
         let peering = &*self.peering;
         let info = peering.infos.get(&to).cloned().unwrap_or_default();
-        // By the authority's log, as it was judged. Ours says the same by now, but its spans may
-        // say less: where it had parted from the authority's there is a position that is no entry,
-        // if the other half of a split has that one (simulator, `--set library=1`, seed 74).
+        // By the authoritative log, as decided before. Ours has the same entries by now, but its
+        // spans may say less: where it diverged from the authoritative log there is a position
+        // without an entry, if the other half of a split has that entry (simulator,
+        // `--set library=1`, seed 74).
         let shared = follows_from(&info, &peering.truth, log.tail());
         send_adopt(to, shared, self.local, self.interval, sh);
     }
@@ -524,7 +526,7 @@ impl Agree<'_> {
         let head = self.local.log.head();
         let peering = &mut *self.peering;
         let Phase::Adopting { waiting, .. } = &mut peering.phase else {
-            // It was told to start over.
+            // It was ordered to start over.
             if let Some(peer) = self.peers.get_mut(&from)
                 && peer.catching.is_some_and(|head| message.head >= head)
                 && message.backfill.is_some()
@@ -558,7 +560,8 @@ impl Agree<'_> {
         self.all_adopted(sh)
     }
 
-    /// Everybody has the log: what is in it is committed. Ask for the activation, or go on without.
+    /// All members have the log: its entries are committed. Requests the activation, or continues
+    /// without it.
     fn all_adopted(&mut self, sh: &mut Shared) -> Reached {
         let head = self.local.log.head();
         let (acting, min_size) = (self.interval.acting.len(), self.interval.min_size);
@@ -572,8 +575,8 @@ impl Agree<'_> {
             return Reached::default();
         }
         *self.committed = head;
-        // The old primary itself, if it answered, has left its interval. Otherwise its leases must
-        // run out.
+        // If the old primary itself answered, it has left its interval. Otherwise its leases must
+        // expire.
         peering.serve_after = match old_primary {
             None => sh.now,
             Some(old) if old == me || peering.infos.contains_key(&old) => sh.now,
@@ -608,7 +611,7 @@ impl Agree<'_> {
         }
     }
 
-    /// Sends again what the current phase waits for.
+    /// Resends the messages that the current phase waits for.
     pub(super) fn repeat(&mut self, sh: &mut Shared) {
         let (pg, interval) = (self.interval.pg, self.interval.since);
         let acting = self.interval.acting.clone();
@@ -647,9 +650,9 @@ impl Agree<'_> {
                     self.send_adopt(osd, sh);
                 }
             }
-            // Not before the old primary's leases have run out. The next interval looks at the last
-            // activated one's primary only: were ours activated now and over at once, nobody would
-            // wait for those leases any more (simulator, seed 445: a stale read).
+            // Not before the old primary's leases have expired. The next interval looks only at the
+            // primary of the last activated one: if ours were activated now and ended at once,
+            // those leases would not be waited for any more (simulator, seed 445: a stale read).
             Phase::Activating if peering.serve_after > sh.now => {
                 peering.retry_at = peering.retry_at.min(peering.serve_after);
                 sh.wake_at(peering.serve_after);

@@ -1,10 +1,10 @@
-//! An operation in hand, and what it takes of the daemon's room for clients while it is here.
+//! An operation in flight, and its share of the daemon's memory for clients.
 //!
 //! ```text
-//!  client_load ── is answered ─▶ released
-//!       │ ▲ └ blocked_load: came while its group did not serve
+//!  client_load ── answered ─▶ released
+//!       │ ▲ └ blocked_load: arrived while its PG did not serve
 //!       ▼ │
-//!  notify_load   a notify that waits for watchers: what ends it comes from clients
+//!  notify_load   a notify that waits for watchers: clients' messages end it
 //! ```
 
 use crate::shared::Shared;
@@ -12,49 +12,49 @@ use nacre_types::{Entity, Name, Time};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, OpRequest, SubOp};
 
-/// An operation in hand.
+/// An operation in flight.
 #[derive(Clone, Debug)]
 pub struct Pending {
-    /// Who asked.
+    /// The sender.
     pub from: Entity,
-    /// What.
+    /// The request.
     pub request: OpRequest,
     /// Its data.
     pub payload: Payload,
-    /// Bytes of its parts beside that: see [`nacre_wire::msg::check::inline_bytes`].
+    /// Bytes of its parts besides the data: see [`nacre_wire::msg::check::inline_bytes`].
     pub inline: u64,
-    /// When it came.
+    /// When it arrived.
     pub received: Time,
-    /// When its client was last told that it waits.
+    /// When its client was last informed that it waits.
     pub explained: Time,
-    /// Whether it may change the object. Of calls only their classes know: see
+    /// Whether it may change the object. For calls this depends on their classes: see
     /// [`crate::programs`].
     pub writes: bool,
-    /// What the client is called.
+    /// The client's name.
     pub name: Name,
-    /// What the primary wants of the object itself: the request then has no parts to evaluate.
+    /// An operation of the primary itself: the request then has no parts to evaluate.
     pub own: Option<super::watch::Own>,
-    /// It reads the object as it was at this snapshot, and waits in the live object's queue to be
-    /// told where that is.
+    /// It reads the object at this snapshot, and waits in the live object's queue to be assigned
+    /// the object to read.
     pub snapshot: Option<nacre_types::SnapId>,
-    /// Methods of it asked to roll the object back to these snapshots.
+    /// Its methods requested a rollback of the object to these snapshots.
     pub back: Vec<nacre_types::SnapId>,
-    /// Bytes that the clones which it makes or takes the object back to take of a store's room;
-    /// none as long as that was not asked.
+    /// Bytes of a store's space for the clones that it makes or rolls the object back to; `None`
+    /// until that was determined.
     pub clone_bytes: Option<u64>,
-    /// What it copies, when that is here.
+    /// The source of a copy, when it has arrived.
     pub source: Option<Result<std::sync::Arc<nacre_object::Source>, OpFailure>>,
-    /// It called a class that was not here, when classes were as of that moment
+    /// It called a class that was not here, at this state of the classes
     /// ([`crate::programs::Programs::moment`]).
     pub awaits_since: Option<u64>,
-    /// It came while the group did not serve ([`crate::shared::Shared::blocked_load`]).
+    /// It arrived while the PG did not serve ([`crate::shared::Shared::blocked_load`]).
     pub blocked: bool,
-    /// Since when it was the next one of its object, once it was begun.
+    /// When it became the first of its object's queue, once it was begun.
     pub next_since: Option<Time>,
 }
 
 impl Pending {
-    /// One that came just now, and of which nothing else is known.
+    /// A new operation, with nothing else known.
     #[must_use]
     pub fn new(from: Entity, request: OpRequest, now: Time) -> Self {
         Self {
@@ -76,24 +76,24 @@ impl Pending {
             next_since: None,
         }
     }
-    /// Its client has sent it again: it is answered as the newest attempt. An older one may come
+    /// Its client has resent it: it is answered as the newest attempt. An older one may arrive
     /// late.
     pub const fn comes_again(&mut self, from: Entity, attempt: u32) {
         if attempt > self.request.attempt {
             (self.from, self.request.attempt) = (from, attempt);
         }
     }
-    /// Bytes it holds in memory.
+    /// The bytes that it holds in memory.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         nacre_wire::msg::payload_len(&self.payload) as u64 + self.inline + 512
     }
-    /// Whether its client wants what is there now, durable or not.
+    /// Whether its client accepts data that is not durable yet.
     #[must_use]
     pub fn reads_uncommitted(&self) -> bool {
         self.request.flags & nacre_wire::msg::client::op_flag::UNCOMMITTED != 0 && !self.is_write()
     }
-    /// Whether it does nothing but delete the object.
+    /// Whether it only deletes the object.
     #[must_use]
     pub fn only_deletes(&self) -> bool {
         self.own.is_none()
@@ -107,20 +107,20 @@ impl Pending {
             .as_ref()
             .map_or(self.writes, super::watch::Own::is_write)
     }
-    /// Whether it counts as work of clients ([`crate::shared::Shared::client_load`]): pings of
-    /// watchers have a bound of their own.
+    /// Whether it counts as client work ([`crate::shared::Shared::client_load`]): pings of watchers
+    /// have their own bound.
     #[must_use]
     pub const fn is_counted(&self) -> bool {
         !matches!(self.own, Some(super::watch::Own::Probe { .. }))
     }
-    /// Whether a client waits for an answer: sequence numbers begin at 1, and what the primary
-    /// wants for itself has 0.
+    /// Whether a client waits for an answer: sequence numbers begin at 1, and the primary's own
+    /// operations have 0.
     #[must_use]
     pub const fn is_clients(&self) -> bool {
         self.request.request.sequence != 0
     }
 
-    /// It is here.
+    /// Counts an operation that has arrived.
     pub(super) fn take_up(&self, sh: &mut Shared) {
         if !self.is_counted() {
             return;
@@ -133,7 +133,7 @@ impl Pending {
         }
     }
 
-    /// It is here no more.
+    /// Uncounts an operation that has ended.
     pub(super) fn release(&self, sh: &mut Shared) {
         if !self.is_counted() {
             return;
@@ -150,7 +150,7 @@ impl Pending {
         }
     }
 
-    /// Whether notifies that wait have their share of what a daemon holds for clients already: a
+    /// Whether waiting notifies already take their share of a daemon's memory for clients: a
     /// quarter.
     pub(super) fn finds_too_many_set_aside(&self, sh: &Shared) -> bool {
         let (count, bytes) = sh.notify_load;
@@ -158,7 +158,7 @@ impl Pending {
         count > 0
             && (count >= limits.client_ops / 4 || bytes + self.bytes() > limits.client_bytes / 4)
     }
-    /// It waits for watchers, and holds up no other operation.
+    /// It waits for watchers, and blocks no other operation.
     pub(super) fn set_aside(self, sh: &mut Shared) -> Self {
         self.release(sh);
         sh.notify_load = (sh.notify_load.0 + 1, sh.notify_load.1 + self.bytes());
@@ -167,7 +167,7 @@ impl Pending {
             ..self
         }
     }
-    /// It waits no more: it is an operation in hand again, until it is answered.
+    /// It waits no more: it is an ordinary operation in flight again, until it is answered.
     pub(super) fn take_back(&self, sh: &mut Shared) {
         sh.notify_load = (sh.notify_load.0 - 1, sh.notify_load.1 - self.bytes());
         sh.client_load = (sh.client_load.0 + 1, sh.client_load.1 + self.bytes());

@@ -1,10 +1,10 @@
-//! How far peering is (`peering.rs`).
+//! The phases of peering (`peering.rs`).
 
 use nacre_types::OsdId;
 use nacre_wire::msg::monitor::pg_state;
 use std::collections::BTreeSet;
 
-/// See the module head.
+/// A phase of peering.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Phase {
     /// Waits for [`PeerInfo`] of these; ends when all have answered or are down.
@@ -17,14 +17,14 @@ pub enum Phase {
     Down(Vec<OsdId>),
     /// Waits for our own log to be durable (`self_done`) and for the others' [`AdoptAck`].
     Adopting {
-        /// Ours is.
+        /// Ours is durable.
         self_done: bool,
-        /// Theirs are not yet.
+        /// The members whose logs are not durable yet.
         waiting: BTreeSet<OsdId>,
     },
     /// Waits for the monitors to commit the activation.
     Activating,
-    /// Too few members to serve; recovery and backfill go on.
+    /// Too few members to serve; recovery and backfill continue.
     Peered,
     /// Serves.
     Active,

@@ -1,5 +1,5 @@
-//! What only the primary of an interval has: a part for each machine, and what it knows of the
-//! other members. A new interval begins with nothing of it.
+//! The state that only the primary of an interval has: a part for each machine, and its knowledge
+//! of the other members. A new interval begins with none of it.
 
 use super::answered::Answers;
 use super::local::Local;
@@ -15,28 +15,30 @@ use nacre_wire::Record;
 use nacre_wire::msg::replication::{Missing, Undone};
 use std::collections::{BTreeMap, VecDeque};
 
-/// What the primary knows of another member that gets updates.
+/// The primary's knowledge of another member that gets updates.
 #[derive(Clone, Debug, Default)]
 pub struct PeerState {
-    /// What its log has and its store has not.
+    /// Objects whose logged version the member's store lacks.
     pub missing: ByObject<Missing>,
-    /// Copies of these that have undone updates on them.
+    /// Objects of which the member has replicas with undone updates.
     pub undone: ByObject<Undone>,
-    /// Its cursor, if it is being backfilled.
+    /// Its backfill cursor, if it is being backfilled.
     pub backfill: Option<Bytes>,
-    /// Its log is durable up to here.
+    /// Its log is durable up to this version.
     pub acked: Version,
-    /// It said that it has applied everything up to here; it says so only when asked.
+    /// It has reported that everything up to this version is applied; it reports that only on
+    /// request.
     pub applied: Version,
-    /// When `acked` last moved, or something was done about it.
+    /// When `acked` last advanced, or action was taken about it.
     pub moved: Time,
-    /// It is being sent again what it has lost, up to here; nothing is pushed before it has that.
+    /// Lost entries up to this version are being resent to it; nothing is pushed before it has
+    /// them.
     pub catching: Option<Version>,
 }
 
 impl PeerState {
-    /// It is sent an entry of the log without data: recovery brings the object, backfill what lies
-    /// beyond the cursor.
+    /// The member is sent a log entry without data: recovery brings the object, or backfill if it
+    /// is beyond the cursor.
     pub(super) fn gets_without_data(&mut self, entry: &Record) {
         let object = entry.object().clone();
         if entry.deleted() || !key::is_before(&object, self.backfill.as_ref()) {
@@ -55,40 +57,40 @@ impl PeerState {
 /// The state of an interval's primary.
 #[derive(Debug)]
 pub struct Primary {
-    /// What is found out about the members before the interval serves.
+    /// Peering, before the interval serves.
     pub peering: Peering,
     /// Members that get updates.
     pub peers: BTreeMap<OsdId, PeerState>,
     /// Updates not yet durable everywhere.
     pub in_flight: VecDeque<InFlight>,
-    /// Our own log is durable up to here.
+    /// Our own log is durable up to this version.
     pub logged: Version,
-    /// Our own log is applied in memory up to here.
+    /// Our own log is applied in memory up to this version.
     pub applied: Version,
-    /// Everything up to here is durable on the whole acting set.
+    /// Everything up to this version is durable on the whole acting set.
     pub committed: Version,
-    /// Objects with operations in hand, and a cache of others.
+    /// Objects with operations in flight, and a cache of others.
     pub objects: Objects,
-    /// What recovery is doing.
+    /// The state of recovery.
     pub recovery: super::recovery::Recovery,
-    /// How much the group holds, if its log only estimates that.
+    /// The count of the PG's contents, if its log has only estimates.
     pub counting: super::count::Counting,
-    /// Copies that cannot be read.
+    /// Replicas that cannot be read.
     pub damage: super::repair::Damage,
-    /// What backfill is doing.
+    /// The state of backfill.
     pub backfill: super::backfill::Backfill,
-    /// Operations that changed nothing in this interval, in case they arrive twice.
+    /// Operations that changed nothing in this interval, to detect duplicates.
     pub answered: Answers,
-    /// Clones that go.
+    /// The removal of clones.
     pub trimming: super::trim::Trimming,
     /// Watchers, and notifies that wait for them.
     pub watching: super::watch::Watching,
-    /// Operations that found no room here.
+    /// Operations that were refused for lack of memory.
     pub turned_away: crate::turned_away::TurnedAway,
 }
 
 impl Primary {
-    /// Begins.
+    /// A primary that begins to peer.
     #[must_use]
     pub fn new(now: Time) -> Self {
         Self {
@@ -125,9 +127,9 @@ impl Primary {
         self.peering.serves(now)
     }
 
-    /// Throws away what is in hand: the interval is over, clients will send again.
+    /// Discards the operations in flight: the interval has ended, clients will resend.
     pub(super) fn drop_operations(&mut self, at: &Interval, sh: &mut Shared) {
-        // Who has not acknowledged what was ordered will not.
+        // Members that have not acknowledged ordered updates will not do so any more.
         for (member, bytes) in self.under_way(sh.me(), at) {
             sh.under_way.end(member, bytes);
         }
@@ -142,7 +144,7 @@ impl Primary {
         }
     }
 
-    /// Whether something waits for an answer, or for time to pass.
+    /// Whether something waits for an answer or for a time.
     pub(super) fn has_work(&self) -> bool {
         let idle = matches!(self.peering.phase, Phase::Active | Phase::Peered)
             && self.in_flight.is_empty();
@@ -150,7 +152,7 @@ impl Primary {
             || !self.objects.is_idle()
             || self.recovery.is_busy()
             || self.backfill.is_busy()
-            // Backfill may have been stopped by the map's flag, and go on when that is gone.
+            // Backfill may have been stopped by the map's flag, and continues when that is removed.
             || self.peers.values().any(|peer| peer.backfill.is_some() || peer.acked < self.committed)
             || self.watching.has_work()
             || self.trimming.pending
@@ -161,7 +163,7 @@ impl Primary {
         self.is_active() && self.counting.wants_more(local)
     }
 
-    /// Whether some member has every object; a quick look before a long one.
+    /// Whether some member has every object; a quick check before a long one.
     pub(super) fn somebody_has_all(&self) -> bool {
         self.is_peered()
             && self.recovery.nobody_refused()
@@ -188,8 +190,8 @@ impl Primary {
                 peer.acked
             );
             let acting = at.acting.contains(osd);
-            // Backfill looks after those who do not serve yet only. (The mutant lets the others in;
-            // its harm is to be seen.)
+            // Backfill handles only members that do not serve yet. (The mutant lets the others in;
+            // its harm must be visible.)
             let complete = peer.backfill.is_none() || mutant(Mutant::BackfillTargetComplete);
             assert!(
                 !acting || complete,

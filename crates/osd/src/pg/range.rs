@@ -1,4 +1,5 @@
-//! One range of objects that backfill compares (`backfill.rs`): the two listings, and what differs.
+//! One range of objects that backfill compares (`backfill.rs`): the two listings, and the
+//! differences.
 
 use super::local::Local;
 use super::object::Objects;
@@ -14,22 +15,24 @@ use nacre_wire::Message;
 use nacre_wire::msg::replication::{Missing, Progress, ScanQuery};
 use std::collections::BTreeSet;
 
-/// A range that has not moved for so many looks is given up: some eight seconds.
+/// A range without progress is given up after this number of checks: some eight seconds.
 const STUCK_MAX: u32 = 10;
-/// One that waits for an update to be ordered, after so many looks: within two seconds.
+/// A range that waits for an update to be ordered is given up after this number of checks: within
+/// two seconds.
 const UNORDERED_MAX: u32 = 1;
-/// How long nothing is compared then, in intervals of repetition: ten seconds, usually, and two.
+/// How long nothing is compared then, in retry intervals: usually ten seconds, and two (short).
 pub(super) const PAUSE: u32 = 25;
 pub(super) const PAUSE_SHORT: u32 = 5;
 
-/// What a comparison needs of the group: it looks at all but the queues, which hold its objects.
+/// The state of the PG that a comparison needs: read-only, except for the queues, which hold the
+/// range's objects.
 #[derive(Debug)]
 pub(super) struct Ground<'a> {
     pub(super) local: &'a Local,
     pub(super) at: &'a Interval,
     pub(super) objects: &'a mut Objects,
     pub(super) sending: &'a Sending,
-    /// Everything up to here is durable on the whole acting set.
+    /// Everything up to this version is durable on the whole acting set.
     pub(super) committed: Version,
 }
 
@@ -39,20 +42,20 @@ impl Ground<'_> {
     }
 }
 
-/// What a look at a range leads to.
+/// The result of a step of a range.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// Something is waited for.
+    /// It waits for something.
     Rest,
-    /// The range is begun again after so many intervals of repetition.
+    /// The range is begun again after this number of retry intervals.
     Abandon(u32),
-    /// The same, and what is on its way is not sent any more.
+    /// The same, and pushes in flight are ended.
     GiveUp,
-    /// These are sent; without a version, that they are gone.
+    /// These objects are sent; without a version, their deletion is.
     Push(Vec<(ObjectId, Version)>),
-    /// The same, when the listings were just compared.
+    /// The same, just after the listings were compared.
     Compared(Vec<(ObjectId, Version)>),
-    /// All of a sweep's range is done.
+    /// The range of a sweep is done.
     Swept,
 }
 
@@ -60,32 +63,32 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) target: OsdId,
-    /// Its target has no room: nothing is pushed, and the cursor stays (`sweep.rs`).
+    /// Its target has no space: nothing is pushed, and the cursor stays (`sweep.rs`).
     pub(super) sweeps: bool,
-    /// Objects that the target has had too much.
+    /// The number of objects that only the target had.
     pub(super) removed: usize,
     /// See [`ScanQuery::round`].
     pub(super) round: u64,
     pub(super) from: Bytes,
-    /// Everything before is compared now; `None`: to the group's end.
+    /// Everything before this position is compared now; `None`: to the PG's end.
     pub(super) end: Option<Bytes>,
     pub(super) ours: Option<ByObject<Version>>,
     pub(super) theirs: Option<ByObject<Version>>,
     pub(super) listed: Vec<ObjectId>,
-    /// What was ordered since our listing was asked for: it may have come into being.
+    /// Objects ordered since our listing was requested: they may have been created.
     pub(super) fresh: BTreeSet<ObjectId>,
     pub(super) stats: usize,
-    /// What was ordered before the range was held; `None` while an update in it still reads before
-    /// it is ordered.
+    /// The last update ordered before the range was held; `None` while an update in it still reads
+    /// before it is ordered.
     pub(super) ordered: Option<Version>,
     pub(super) pushing: BTreeSet<ObjectId>,
     pub(super) held: Vec<ObjectId>,
     pub(super) compared: bool,
-    /// Looks since it is held that found an update in it that had no place in the log yet.
+    /// The number of checks since the range was held that found an update in it without a position
+    /// in the log.
     pub(super) unordered: u32,
     pub(super) stored: bool,
-    /// How often nothing of it had moved when it was looked at again: so many objects were left
-    /// each time.
+    /// The number of consecutive checks without progress, and the remaining objects at each.
     pub(super) stuck: (u32, (usize, u64)),
     pub(super) retry_at: Time,
 }
@@ -120,7 +123,7 @@ impl Work {
         }
     }
 
-    /// Asks the target what it has.
+    /// Requests the target's listing.
     pub(super) fn ask(&self, at: &Interval, sh: &mut Shared) {
         let query = ScanQuery {
             pg: at.pg,
@@ -132,7 +135,7 @@ impl Work {
         sh.send(self.target, Message::ScanQuery(query));
     }
 
-    /// Our store has listed the range. Says whether that is all.
+    /// Our store has listed the range. Returns whether that is all.
     pub(super) fn on_list(
         &mut self,
         (keys, more): (Vec<Bytes>, bool),
@@ -148,7 +151,7 @@ impl Work {
                 return false;
             }
         };
-        // The range ends where the shorter of the two listings does.
+        // The range ends at the end of the shorter listing.
         if let Some(ours) = ours {
             self.end = Some(
                 self.end
@@ -179,7 +182,7 @@ impl Work {
             .filter(|object| inside(&key::position(object)))
             .cloned()
             .collect();
-        // Nothing in the range may change until the cursor is behind it.
+        // Nothing in the range may change until the cursor is beyond it.
         let held: BTreeSet<ObjectId> = self.listed.iter().cloned().chain(theirs).collect();
         self.held = held.iter().cloned().collect();
         for object in &held {
@@ -188,17 +191,18 @@ impl Work {
         true
     }
 
-    /// The range stands when no update in it still reads: what was ordered is the last of it.
+    /// The range is fixed when no update in it still reads: the last ordered update is the last of
+    /// it.
     fn close(&mut self, of: &mut Ground<'_>) {
-        // An update that still reads what it will change was let through before the range was held.
-        // What clients do to other objects meanwhile keeps nobody waiting.
+        // An update that is still reading the data that it will change was let through before the
+        // range was held. Clients' operations on other objects do not delay this.
         let stands = self.ours.is_some() && self.ordered.is_none();
         let inside = |object: &ObjectId| self.is_inside(object);
         if !stands || of.objects.is_about_to_change(inside) {
             return;
         }
         self.ordered = Some(of.local.log.head());
-        // Nothing is ordered any more. What has been since our listing may not be in it: an
+        // Nothing is ordered any more. Objects created since our listing may not be in it: an
         // update that was still reading made a clone, or the object itself.
         let fresh = std::mem::take(&mut self.fresh);
         let fresh: Vec<ObjectId> = fresh
@@ -216,8 +220,8 @@ impl Work {
         }
     }
 
-    /// Goes on as far as possible: what hangs on updates in flight, recovery or lost messages is
-    /// looked at again.
+    /// Continues as far as possible: checks again what depends on updates in flight, recovery or
+    /// lost messages.
     pub(super) fn tick(&mut self, mut of: Ground<'_>, sh: &mut Shared) -> Step {
         self.close(&mut of);
         let idle = self.ordered.is_some_and(|version| of.committed >= version);
@@ -235,22 +239,21 @@ impl Work {
             return Step::Rest;
         }
         if !self.compared {
-            // A call may be evaluated for seconds, on a busy machine for a minute: nobody's writes
-            // to all the other objects wait for that (simulator, seed 2838).
+            // A call may be evaluated for seconds, on a busy machine for a minute: writes to all
+            // the other objects must not wait for that (simulator, seed 2838).
             if self.ordered.is_none() && again {
                 self.unordered += 1;
                 if self.unordered > UNORDERED_MAX {
                     return Step::Abandon(PAUSE_SHORT);
                 }
             }
-            // What we miss ourselves may be with somebody who is away for long: nobody's writes
-            // wait for that (simulator, seed 310: an object that only an OSD that was down had kept
-            // all the objects of the range from being written).
+            // An object that we miss may be on an OSD that is away for long: writes must not wait
+            // for that (simulator, seed 310: an object that only a down OSD had kept all the
+            // objects of the range from being written).
             if of.is_missing_any() && again {
                 return Step::Abandon(PAUSE);
             }
-            // Updates that were ordered before the range was held must be in our store and
-            // everybody's log first.
+            // Updates ordered before the range was held must first be in our store and in all logs.
             if !idle || of.is_missing_any() || self.stats > 0 {
                 sh.wake_at(sh.now + sh.config.timing.retry_interval / 8);
                 return Step::Rest;
@@ -299,8 +302,8 @@ impl Work {
         Step::Rest
     }
 
-    /// Compares the two listings: what the target is sent, and of what it hears that it is gone
-    /// (without a version).
+    /// Compares the two listings. Returns the objects that the target is sent, and those whose
+    /// deletion it is sent (without a version).
     pub(super) fn compare(&mut self) -> Vec<(ObjectId, Version)> {
         self.compared = true;
         let (ours, theirs) = (self.ours.as_ref(), self.theirs.as_ref());
@@ -329,8 +332,8 @@ impl Work {
         all
     }
 
-    /// What of the range is not on its way: it could not be read when it was to be sent, and may
-    /// have been healed since.
+    /// The objects of the range that are not being pushed: they could not be read when they were to
+    /// be sent, and may have been repaired since.
     pub(super) fn left(
         &self,
         sending: &Sending,
@@ -349,7 +352,7 @@ impl Work {
     }
 }
 
-/// Lists objects of the group.
+/// Lists objects of the PG.
 pub(super) fn range_read(from: Bytes, limit: usize, local: &Local) -> Read {
     let id = local.pg();
     let (_, to) = key::range(id.seed, local.pg_num);
@@ -361,10 +364,11 @@ pub(super) fn range_read(from: Bytes, limit: usize, local: &Local) -> Read {
     }
 }
 
-/// The positions of a listing without those of its last name, if there may be more of that, and
-/// where it ends then. If it has only that one name: how many to list instead. A store may list
-/// less than it was asked for though there is more: twice what came could be what was asked for,
-/// again and again (simulator, seed 398: two, of which one came).
+/// The positions of a listing without those of its last name, if there may be more of that name,
+/// and where the listing then ends. If it has only that one name: the number to list instead. A
+/// store may list fewer than requested although there are more: doubling the number that it
+/// returned could repeat the same request for ever (simulator, seed 398: two were requested, one
+/// was returned).
 pub(super) fn whole_names(
     mut keys: Vec<Bytes>,
     more: bool,

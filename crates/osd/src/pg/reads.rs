@@ -1,5 +1,5 @@
-//! What operations have to read first, or have evaluated elsewhere; it comes back to the object's
-//! queue.
+//! Data that operations must read first, and evaluations elsewhere; the result returns to the
+//! object's queue.
 
 use super::object::{Objects, Reading};
 use super::pending::Pending;
@@ -18,7 +18,7 @@ use nacre_types::{ObjectId, Version};
 use nacre_wire::msg::client::OpFailure;
 
 impl Objects {
-    /// Reads what the operation cannot be evaluated without.
+    /// Reads the data that the operation's evaluation requires.
     pub(super) fn read_for(
         &mut self,
         op: Pending,
@@ -30,7 +30,7 @@ impl Objects {
         let store_key = key::store_key(at.pg, &op.request.object);
         let number = self.number();
         let waiting = wants.len();
-        // The last one takes the key itself.
+        // The last read takes the key itself.
         let keys = std::iter::repeat_n(store_key, waiting);
         for ((index, want), store_key) in wants.iter().enumerate().zip(keys) {
             let awaited = Awaited::OpRead { op: number, index };
@@ -49,7 +49,7 @@ impl Objects {
         self.begin_reading(number, reading);
     }
 
-    /// Lets another thread evaluate the operation.
+    /// Has another thread evaluate the operation.
     pub(super) fn hand_out(
         &mut self,
         op: Pending,
@@ -80,14 +80,14 @@ impl Objects {
         sh.out.push(Output::Run(std::sync::Arc::new(job)));
     }
 
-    /// The operation is begun, and not done.
+    /// The operation is begun, and not finished.
     fn begin(&mut self, op: &Pending) {
         let state = self.get(&op.request.object);
         state.reads += 1;
         state.exclusive = op.is_write();
     }
 
-    /// Finds out what an object is, if that is not being read.
+    /// Loads an object's context, unless that is in progress.
     pub(super) fn load(&mut self, object: &ObjectId, at: &Interval, sh: &mut Shared) {
         let state = self.get(object);
         if !state.loading {
@@ -98,12 +98,12 @@ impl Objects {
         }
     }
 
-    /// What is next of an object's operations.
+    /// The next of an object's operations.
     pub(super) fn front_of(&self, object: &ObjectId) -> Option<&Pending> {
         self.peek(object)?.front()
     }
 
-    /// The operation cannot go on yet: what is behind it waits for it.
+    /// The operation cannot continue yet: the operations behind it wait for it.
     pub(super) fn put_back(&mut self, op: Pending) {
         let object = op.request.object.clone();
         self.push_front(&object, op);
@@ -111,7 +111,7 @@ impl Objects {
 }
 
 impl Lead<'_> {
-    /// Somebody else has evaluated an operation.
+    /// Another thread has evaluated an operation.
     pub(crate) fn on_evaluated(&mut self, number: u64, outcome: Outcome, sh: &mut Shared) {
         let full = self.interval.is_full(sh);
         let primary = &mut *self.primary;
@@ -152,7 +152,7 @@ impl Lead<'_> {
             }
             Ok(other) => panic!("a stat answered with {other:?}"),
             Err(_) => {
-                // Not even its version can be read; the log may know it.
+                // Not even its version can be read; the log may contain it.
                 let last = self
                     .local
                     .log
@@ -229,8 +229,8 @@ impl Lead<'_> {
                 };
                 self.replies().fail(op, OpFailure::Corrupt { offset }, sh);
             }
-            // Another member may have a good copy: the operation waits until that is here, and is
-            // executed then.
+            // Another member may have a good replica: the operation waits until that is here, and
+            // is executed then.
             Some(_) => {
                 let primary = &mut *self.primary;
                 let version = primary

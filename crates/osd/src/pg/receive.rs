@@ -1,12 +1,13 @@
-//! Whole objects from one member to another, in parts: the receiver ([`super::transfer`] is the
+//! Transfers of whole objects between members, in parts: the receiver ([`super::transfer`] is the
 //! sender).
 //!
 //! ```text
-//!  Push n ─▶ wanted? ─▶ next of its transfer? ─▶ room? ─▶ one of several: incoming area
-//!              └ came already: acknowledged again         the last one: renamed into its place
+//!  Push n ─▶ wanted? ─▶ next of its transfer? ─▶ space? ─▶ one of several: incoming area
+//!              └ a duplicate: acknowledged again          the last one: renamed into its place
 //! ```
-//! The roles differ in what they want beside what is missing: a primary the parts of a replica with
-//! undone updates, a member what it has called damaged. They say so ([`Expects`]).
+//! The roles differ in what they accept besides missing objects: a primary the parts of a replica
+//! with undone updates, a member a replacement of a replica that it reported damaged. They state it
+//! ([`Expects`]).
 
 use super::local::{Local, Ops};
 use super::{ByObject, Interval};
@@ -21,13 +22,13 @@ use nacre_wire::msg::replication::{Push, PushAck};
 use nacre_wire::{Message, Payload};
 use std::collections::BTreeSet;
 
-/// An object on its way in.
+/// An object being received.
 #[derive(Debug)]
 struct Incoming {
     from: OsdId,
     transfer: u64,
     version: Version,
-    /// The part that is to come next.
+    /// The next part to receive.
     next: u32,
     /// Parts durable here.
     durable: u32,
@@ -39,42 +40,42 @@ impl Incoming {
     }
 }
 
-/// What a role wants of a part that comes, beside what is missing here.
+/// What a role accepts of an arriving part, besides objects that are missing here.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Expects {
-    /// It is a part of a replica with undone updates (`redo.rs`).
+    /// The part belongs to a replica with undone updates (`redo.rs`).
     pub(super) undone: bool,
-    /// A part of an earlier transfer than this is of a comparison that is over.
+    /// A part of an earlier transfer than this belongs to an ended comparison.
     pub(super) round: u64,
-    /// The member called its copy damaged at this version.
+    /// The member reported its replica damaged at this version.
     pub(super) damaged: Option<Version>,
 }
 
-/// A part that is to be taken.
+/// A part that is to be accepted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     undone: bool,
-    /// It replaces a damaged copy.
+    /// It replaces a damaged replica.
     pub(super) damaged: bool,
 }
 
-/// Objects on their way here.
+/// Objects being received.
 #[derive(Debug, Default)]
 pub struct Receiving {
     incoming: ByObject<Incoming>,
-    /// Of these the incoming area has something.
+    /// Objects with parts in the incoming area.
     staged: BTreeSet<ObjectId>,
 }
 
 impl Receiving {
-    /// What of the object came here in parts is of no use any more, or has been put into its place.
+    /// The parts of the object received here are useless now, or have been moved into its place.
     pub(super) fn unstage(&mut self, object: &ObjectId) -> bool {
         self.incoming.swap_remove(object);
         self.staged.remove(object)
     }
 
-    /// Nothing of what is on its way arrives any more. What came of it takes no room for longer:
-    /// nobody would take it away before the daemon's next start.
+    /// Ends all transfers. Their received parts must free their space: otherwise it would be freed
+    /// only at the daemon's next start.
     pub(super) fn end_all(&mut self, at: &Interval, sh: &mut Shared) {
         let staged = std::mem::take(self).staged;
         if !staged.is_empty() {
@@ -86,7 +87,8 @@ impl Receiving {
         }
     }
 
-    /// Removes an object that, as it turns out, is gone or never was, and what has come of it.
+    /// Removes an object that turned out to be deleted or never to have existed, and its received
+    /// parts.
     pub(super) fn drop_object(&mut self, object: &ObjectId, local: &mut Local, ops: &mut Ops) {
         if self.unstage(object) {
             ops.push(Op::Remove(key::incoming_key(local.pg(), object)));
@@ -94,8 +96,8 @@ impl Receiving {
         local.drop_object(object, ops);
     }
 
-    /// Takes a part that is wanted, if it is the next one and there is room. Says whether it was
-    /// taken.
+    /// Accepts a wanted part, if it is the next one and there is space. Returns whether it was
+    /// accepted.
     pub(super) fn take(
         &mut self,
         from: OsdId,
@@ -114,8 +116,8 @@ impl Receiving {
                 .get(&push.object)
                 .is_none_or(|had| !had.is_of(from, &push))
         {
-            // Also if its number is lower: its sender's machine may have started anew. A late one
-            // costs a beginning.
+            // Even if its number is lower: its sender's machine may have restarted. A late one
+            // costs a restart of the transfer.
             let incoming = Incoming {
                 from,
                 transfer,
@@ -144,8 +146,8 @@ impl Receiving {
             .sum();
         let bytes = (nacre_wire::msg::payload_len(&payload) + small) as u64 + UPDATE_BESIDE;
         if !push.absent && !sh.take_part(bytes) {
-            // As if it had been lost: it comes again, and finds room or does not. A store that is
-            // filled to its end cannot even delete.
+            // As if it had been lost: it is resent, and accepted if there is space then. A store
+            // that is completely full cannot even delete.
             return false;
         }
         incoming.next += 1;
@@ -168,7 +170,7 @@ impl Receiving {
         true
     }
 
-    /// `undone`: it is a part of a replica with undone updates (`redo.rs`).
+    /// `undone`: the part belongs to a replica with undone updates (`redo.rs`).
     fn store_part(
         &mut self,
         push: &Push,
@@ -182,9 +184,9 @@ impl Receiving {
             self.drop_object(&push.object, local, ops);
             return;
         }
-        // What fits into one part goes straight into its place; otherwise it is not seen before it
-        // is whole. A replica with undone updates takes its place when all its parts are here, with
-        // its note: without that, its clones would be orphans.
+        // An object of one part is written directly into its place; otherwise it is invisible until
+        // it is complete. A replica with undone updates is moved into place when all its parts are
+        // here, with its note: without that, its clones would be orphans.
         let single = push.part == 0 && push.last && !undone;
         let staging = key::incoming_key(local.pg(), &push.object);
         if !single {
@@ -236,7 +238,7 @@ impl Receiving {
         }
     }
 
-    /// A part is durable here. Says whether the object is whole now.
+    /// A part is durable here. Returns whether the object is complete now.
     pub(super) fn on_part_stored(
         &mut self,
         from: OsdId,
@@ -260,7 +262,7 @@ impl Receiving {
 }
 
 impl Expects {
-    /// Whether the part is to be taken. What came already is acknowledged again.
+    /// Whether the part is to be accepted. Duplicates are acknowledged again.
     pub(super) fn judge(
         self,
         from: OsdId,
@@ -274,11 +276,11 @@ impl Expects {
         let need = if undone { Some(push.version) } else { need };
         let backfilled = local.backfill.is_some() && !local.inside_cursor(&push.object);
         if need.is_none() && backfilled && push.transfer < self.round && push.transfer > 0 {
-            // Late, of an earlier comparison: what is in its place may be newer, and counted on.
+            // Late, of an earlier comparison: the object in its place may be newer, and relied on.
             return None;
         }
-        // What we said is damaged is taken although our log says that it is here; later copies of
-        // this message are not.
+        // A replacement of a replica that we reported damaged is accepted although our log says
+        // that the object is here; later duplicates of this message are not.
         let damaged = need.is_none()
             && push.part == 0
             && (local.lost.get(&push.object) == Some(&push.version)
@@ -286,10 +288,10 @@ impl Expects {
         match need {
             Some(need) if need == push.version => Some(Wanted { undone, damaged }),
             None if backfilled || damaged => Some(Wanted { undone, damaged }),
-            // It came already, and the acknowledgement was lost; or it is of no use here. Every
-            // part is acknowledged: who sends does not know that the last would do. What is newer
-            // than our log has not come: its entry, which says that it is missing, was lost or
-            // overtaken.
+            // It is a duplicate whose acknowledgement was lost, or it is useless here. Every part
+            // is acknowledged: the sender does not know that the last would suffice. A version
+            // newer than our log has not been received: its entry, which says that it is missing,
+            // was lost or overtaken.
             None if push.version <= local.log.head() => {
                 let part = (push.transfer, push.part);
                 acknowledge(from, &push.object, push.version, part, at, sh);
@@ -300,8 +302,8 @@ impl Expects {
     }
 }
 
-/// What is to be sent is not here at that version; or it is damaged, which a member also says
-/// without being asked.
+/// The object to be sent is not here at that version; or it is damaged, which a member also reports
+/// unasked.
 pub(super) fn cannot_send(
     to: OsdId,
     object: ObjectId,
@@ -323,7 +325,7 @@ pub(super) fn cannot_send(
     sh.send(to, Message::PushAck(ack));
 }
 
-/// `part`: of which transfer, and which.
+/// `part`: the transfer and the part.
 fn acknowledge(
     to: OsdId,
     object: &ObjectId,

@@ -1,10 +1,11 @@
-//! Recovery by log: objects that a member's log has and its store has not (CEPH-51, -53, -54).
+//! Recovery by log: objects in a member's log that its store lacks (CEPH-51, -53, -54).
 //!
-//! The primary first gets what it misses itself (`Pull` from whoever has it), then gives the others
-//! what they miss. A few objects at a time per group, and not many more in all groups of a daemon
-//! together: whoever comes back would otherwise have thousands of objects before every client's
-//! update in its queue. A group that finds no room is woken when there is some
-//! ([`Shared::recovery_waits`]). An object that a client waits for goes first, and is not counted.
+//! The primary first gets the objects that it misses itself (`Pull` from a member that has them),
+//! then pushes the others the objects that they miss. Only a few objects at a time per PG, and not
+//! many more in all PGs of a daemon together: otherwise an OSD that comes back would have thousands
+//! of objects before every client's update in its queue. A PG that must wait for this limit is
+//! woken when it is free ([`Shared::recovery_waits`]). An object that a client waits for has
+//! priority, and is not counted.
 
 use super::holders::Holders;
 use super::local::Local;
@@ -20,37 +21,37 @@ use nacre_wire::map::flag;
 use nacre_wire::msg::replication::{PgInfo, Pull, PushAck};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What recovery is doing.
+/// The state of recovery.
 #[derive(Debug, Default)]
 pub struct Recovery {
-    /// What we asked for: from whom, until when.
+    /// Requested objects: the source, and the timeout.
     pub(super) pulls: BTreeMap<ObjectId, (OsdId, Time)>,
-    /// Of these, copies with undone updates on them (`redo.rs`).
+    /// Those of them that are replicas with undone updates (`redo.rs`).
     pub(super) redo: BTreeMap<ObjectId, super::redo::Redo>,
-    /// What clients wait for.
+    /// Objects that clients wait for.
     urgent: VecDeque<ObjectId>,
-    /// Who said that he cannot send an object.
+    /// The OSDs that reported that they cannot send an object.
     refused: BTreeMap<ObjectId, BTreeSet<OsdId>>,
-    /// Who did not answer in time when asked for an object: others are asked first. (A member of
-    /// the last activation that is neither up nor acting by CRUSH was asked again and again after
-    /// it had died, though another had the object.)
+    /// The OSDs that did not answer a request for an object in time: others are asked first. (A
+    /// member of the last activation that was neither up nor acting by CRUSH was asked again and
+    /// again after it had died, although another had the object.)
     unanswered: BTreeMap<ObjectId, BTreeSet<OsdId>>,
-    /// Objects that no reachable OSD had when they were last asked for.
+    /// Objects that no reachable OSD had when they were last requested.
     unfound: BTreeSet<ObjectId>,
-    /// Something is missing somewhere.
+    /// Some member misses an object.
     unfinished: bool,
 }
 
 impl Recovery {
-    /// Whether everybody can send what he says he has.
+    /// Whether no OSD has refused to send an object that it reported to have.
     pub(super) fn nobody_refused(&self) -> bool {
         self.refused.is_empty()
     }
-    /// The object was written to: who could not send it may be able to now.
+    /// The object was written: OSDs that could not send it may be able to now.
     pub(super) fn may_have(&mut self, object: &ObjectId) {
         self.refused.remove(object);
     }
-    /// The object is here, or deleted: nobody is asked for it any more, and nobody's answer counts.
+    /// The object is here, or deleted: no OSD is asked for it any more, and answers are ignored.
     pub(super) fn forget(&mut self, object: &ObjectId) {
         self.pulls.remove(object);
         self.refused.remove(object);
@@ -62,18 +63,18 @@ impl Recovery {
         self.unfinished || !self.pulls.is_empty()
     }
 
-    /// Whoever is being backfilled may still have what he had before: where no member has an object
-    /// (he alone did, when his log fell behind), he is asked for that very version. A version names
-    /// one update; if he has another one, he says so.
+    /// A backfill target may still have its former objects: if no member has an object (because the
+    /// target alone had it when its log fell behind), the target is asked for that very version. A
+    /// version names one update; a target with another version refuses.
     fn last_resort(&self, object: &ObjectId, at: &Interval) -> Option<OsdId> {
         let refused = self.refused.get(object);
         let willing = |osd: &OsdId| refused.is_none_or(|refused| !refused.contains(osd));
         at.backfill_targets().find(willing)
     }
 
-    /// Up to `room` objects that are recovered next. Objects that cannot be recovered now take no
-    /// place from others: those that no reachable OSD has come last, and a member that has no room
-    /// is sent one object at a time, to see when it has some.
+    /// Up to `room` objects to be recovered next. Objects that cannot be recovered now do not
+    /// occupy the places of others: those that no reachable OSD has come last, and a member without
+    /// space is sent one object at a time, to detect when it has space.
     fn next(
         &self,
         room: usize,
@@ -89,8 +90,8 @@ impl Recovery {
             };
             holders.missing.keys().filter(wanted).cloned()
         };
-        // What no member can read takes no place from others either (simulator with snapshots, seed
-        // 2515: a clone shares the block that rotted under its object, and the two waited in all
+        // Objects that no member can read do not occupy places either (simulator with snapshots,
+        // seed 2515: a clone shares the corrupt block of its object, and the two waited in all
         // places for ever).
         let here =
             |object: &&ObjectId| !holders.missing.contains_key(*object) && !damage.is_lost(object);
@@ -122,7 +123,7 @@ impl Recovery {
             .collect()
     }
 
-    /// Who did not answer in time is not waited for.
+    /// Ends the wait for OSDs that did not answer in time.
     fn expire(&mut self, now: Time) {
         let unanswered = &mut self.unanswered;
         self.pulls.retain(|object, (source, until)| {
@@ -136,14 +137,15 @@ impl Recovery {
     }
 }
 
-/// Objects under way. What is on its way to a member without room for it does not count: it would
-/// take the places of others for as long as that member is full.
+/// The number of objects being recovered. Pushes to a member without space are not counted: they
+/// would occupy the places of others for as long as that member is full.
 pub(super) fn under_way(pulls: usize, sending: &Sending, sh: &Shared) -> usize {
     pulls + sending.outgoing_to(|osd| !sh.has_no_room_at(osd))
 }
 
 impl Primary {
-    /// Who is asked now: of those that have it, one that has not been asked in vain since all were.
+    /// The next OSD to ask: of those that have the object, one that has not been asked without
+    /// success since all were.
     fn next_source(&mut self, object: &ObjectId, local: &Local) -> Option<OsdId> {
         let unanswered = self.recovery.unanswered.get(object);
         let fresh = |osd: &OsdId| unanswered.is_none_or(|silent| !silent.contains(osd));
@@ -154,7 +156,7 @@ impl Primary {
         })
     }
 
-    /// Members that have the object as we need it.
+    /// Members that have the object at the needed version.
     pub(super) fn sources<'a>(
         &'a self,
         object: &'a ObjectId,
@@ -174,8 +176,8 @@ impl Primary {
                 None => info.backfill.as_ref(),
             };
             let inside = key::is_before(object, cursor);
-            // Who has adopted our log has all that it says, whatever there was when the interval
-            // began.
+            // A member that has adopted our log has everything in it, independent of its state at
+            // the interval's beginning.
             let follows = self.is_peered() && peer.is_some();
             let current = follows || (info.exists && info.head >= need);
             let willing = refused.is_none_or(|refused| !refused.contains(osd));
@@ -190,7 +192,7 @@ impl Lead<'_> {
         under_way(self.primary.recovery.pulls.len(), self.sending, sh)
     }
 
-    /// Goes on with recovery as far as limits allow.
+    /// Continues recovery as far as the limits allow.
     pub(crate) fn start_recovery(&mut self, sh: &mut Shared) {
         let stopped = sh
             .map
@@ -231,7 +233,7 @@ impl Lead<'_> {
         let mut lacking = peers.iter().filter(|(_, peer)| !peer.missing.is_empty());
         let missing_here = !self.local.missing.is_empty();
         let unfinished = missing_here || lacking.clone().next().is_some();
-        // Who stands aside may take long, and others are filled meanwhile.
+        // A member that stands aside may take long; others are filled meanwhile.
         let first = missing_here || lacking.any(|(osd, _)| self.interval.is_waited_for(*osd, sh));
         self.primary.recovery.unfinished = unfinished;
         if !first {
@@ -239,7 +241,7 @@ impl Lead<'_> {
         }
     }
 
-    /// A client waits for this one.
+    /// A client waits for this object.
     pub(super) fn recover_now(&mut self, object: &ObjectId, sh: &mut Shared) {
         let primary = &mut *self.primary;
         primary.recovery.urgent.push_back(object.clone());
@@ -279,7 +281,7 @@ impl Lead<'_> {
         }
         let lacking: Vec<(OsdId, Version)> = {
             let primary = &*self.primary;
-            // Who does not have the log's entry yet cannot take the object.
+            // A member that does not have the log entry yet cannot accept the object.
             let need = |peer: &PeerState| {
                 peer.missing
                     .get(object)
@@ -292,8 +294,9 @@ impl Lead<'_> {
                 .filter_map(|(osd, peer)| Some((*osd, need(peer)?)))
                 .collect()
         };
-        // What cannot be read here is not read again and again for others, and what is about to
-        // change (which may go without those that lack it) is read when it has.
+        // An object that cannot be read here is not read again and again for others. An object that
+        // is about to change (possibly without waiting for members that lack it) is read after the
+        // change.
         let changes = |primary: &Primary| {
             primary
                 .objects
@@ -308,7 +311,7 @@ impl Lead<'_> {
         }
     }
 
-    /// We have it now.
+    /// The object is here now.
     pub(super) fn on_recovered_here(&mut self, object: &ObjectId, sh: &mut Shared) {
         let primary = &mut *self.primary;
         primary.recovery.forget(object);
@@ -322,7 +325,7 @@ impl Lead<'_> {
         self.backfill_tick(sh);
     }
 
-    /// A member has it now.
+    /// A member has the object now.
     pub(super) fn on_pushed(
         &mut self,
         to: OsdId,
@@ -331,7 +334,7 @@ impl Lead<'_> {
         sh: &mut Shared,
     ) {
         let primary = &mut *self.primary;
-        // It may miss a newer one by now (`catchup.rs`).
+        // It may miss a newer version by now (`catchup.rs`).
         if let Some(peer) = primary.peers.get_mut(&to)
             && peer
                 .missing
@@ -349,9 +352,9 @@ impl Lead<'_> {
         self.process_object(object, sh);
     }
 
-    /// We do not have, at that version, what we meant to push; or have it and cannot read it: then
-    /// we need it from somebody else first. A backfill's range is given up or goes on when we have
-    /// it: its cursor must not pass an object that the target lacks.
+    /// The object that we meant to push is not here at that version, or cannot be read: then we
+    /// need it from another member first. A backfill's range is given up, or continues when the
+    /// object is here: its cursor must not pass an object that the target lacks.
     pub(super) fn on_push_failed(
         &mut self,
         to: OsdId,
@@ -366,7 +369,7 @@ impl Lead<'_> {
         }
         let newer = |peer: &PeerState| peer.missing.get(object).is_some_and(|it| it.need > version);
         if !damaged && self.primary.peers.get(&to).is_some_and(newer) {
-            // An update that was under way has been ordered since (`catchup.rs`): that one is sent
+            // An update in progress has been ordered since (`catchup.rs`): its version is sent
             // instead.
             self.start_recovery(sh);
             return;
@@ -383,7 +386,7 @@ impl Lead<'_> {
         self.abandon_range_of(object, sh);
     }
 
-    /// A member does not have what we asked for, or cannot read it.
+    /// A member does not have a requested object, or cannot read it.
     pub(super) fn on_pull_failed(&mut self, from: OsdId, message: &PushAck, sh: &mut Shared) {
         let object = &message.object;
         if self.primary.recovery.awaits_undone(object, message.version) {

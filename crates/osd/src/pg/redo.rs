@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  no source, a replica is noted (`undone.rs`)
-//!    ─▶ Pull, if another member has it: its parts take their places when all are here, with the note ─▶ Stat
+//!    ─▶ Pull, if another member has it: its parts are moved into place when all are here, with the note ─▶ Stat
 //!    ─▶ new log entries without data: every other member now misses the object
 //!    ─▶ recovery pushes it
 //! ```
@@ -13,9 +13,10 @@
 //! effect that late. Updates of clients that are fenced by now may not: such a replica is left
 //! alone.
 //!
-//! A client that sent such an operation again may have been refused meanwhile for want of room: it
-//! was told that this says nothing of its earlier sending (`nacre_client::Failure::Doubtful`). Not
-//! covered: its program is another one by now, and refused it. It finds the operation done.
+//! A client that resent such an operation may have been refused meanwhile for lack of space: it was
+//! informed that this says nothing of its earlier attempt (`nacre_client::Failure::Doubtful`). Not
+//! covered: its class has been replaced since, and the new one refused it. The client then finds
+//! the operation executed.
 
 use super::Lead;
 use super::answered::Known;
@@ -37,14 +38,14 @@ use nacre_wire::msg::replication::{Pull, Totals, Undone};
 use nacre_wire::{Message, Record, RecordFields};
 use std::collections::BTreeMap;
 
-/// A copy on its way here, or looked at.
+/// A replica that is being fetched or read.
 #[derive(Debug)]
 pub struct Redo {
     whose: OsdId,
     undone: Undone,
-    /// Parts of it that have come.
+    /// The number of parts received.
     fetched: usize,
-    /// What they are, in order.
+    /// Their contexts, in order.
     known: BTreeMap<ObjectId, Context>,
 }
 
@@ -59,7 +60,7 @@ impl Recovery {
         self.redo.get_mut(&snaps::live(object))
     }
 
-    /// Whether we wait for just that copy of the object.
+    /// Whether we wait for this version of the object.
     pub(super) fn awaits_undone(&self, object: &ObjectId, version: Version) -> bool {
         let redo = self.redo.get(&snaps::live(object));
         redo.and_then(Redo::next)
@@ -68,7 +69,7 @@ impl Recovery {
 }
 
 impl Primary {
-    /// Whose copy it can be: ours before others'.
+    /// The replica to use: ours is preferred.
     fn copy_to_redo(
         &self,
         object: &ObjectId,
@@ -87,20 +88,19 @@ impl Primary {
         let fits = |undone: &&Undone| {
             let over = |id: &RequestId| {
                 let failed = match self.answered.known(id) {
-                    // Who hears these of an update that was sent before does not know whether it
-                    // was executed.
+                    // A client that gets these answers to a resent update does not know whether the
+                    // update was executed.
                     Known::Answered(answered) => !matches!(
                         answered.failure,
                         Some(OpFailure::Corrupt { .. } | OpFailure::Full {})
                     ),
-                    // While the object is missing, nothing else is answered but that its time is
-                    // over.
+                    // While the object is missing, the only other answer is a timeout.
                     Known::Nothing | Known::Forgotten => false,
                 };
                 failed || map.is_fenced(Entity::Client(id.client), id.instance)
             };
-            // A clone that an interval's end left without its write is in the log, and stays what
-            // it is.
+            // A clone that an interval's end left without its write is in the log, and stays as it
+            // is.
             let taken = |entry: &Record| {
                 entry.object() != object
                     && local
@@ -128,8 +128,8 @@ impl Primary {
 }
 
 impl Lead<'_> {
-    /// Begins, if somebody has such a copy of an object that nobody has as it is needed. Says
-    /// whether it goes on.
+    /// Begins if a member has such a replica of an object that no member has at the needed version.
+    /// Returns whether it is in progress.
     pub(super) fn redo(&mut self, object: &ObjectId, sh: &mut Shared) -> bool {
         let Some((whose, undone)) = self.primary.copy_to_redo(object, self.local, sh) else {
             return false;
@@ -161,7 +161,7 @@ impl Lead<'_> {
         true
     }
 
-    /// Asks for the next part of somebody's copy; without one, the copy is ours.
+    /// Requests the next part of another member's replica; without one, the replica is ours.
     fn fetch_undone(&mut self, object: &ObjectId, sh: &mut Shared) {
         let (pg, interval) = (self.id(), self.interval.since);
         let Some(redo) = self.primary.recovery.redo_of(object) else {
@@ -194,7 +194,7 @@ impl Lead<'_> {
         }
     }
 
-    /// A part of somebody's copy is whole here, if it is one.
+    /// A part of another member's replica is complete here, if it is one.
     pub(super) fn on_undone_fetched(
         &mut self,
         object: &ObjectId,
@@ -213,7 +213,7 @@ impl Lead<'_> {
         true
     }
 
-    /// The member cannot send its copy.
+    /// The member cannot send its replica.
     pub(super) fn on_undone_failed(&mut self, from: OsdId, object: &ObjectId, sh: &mut Shared) {
         let object = snaps::live(object);
         let primary = &mut *self.primary;
@@ -225,7 +225,7 @@ impl Lead<'_> {
         self.start_recovery(sh);
     }
 
-    /// What a part of our copy is.
+    /// The context of a part of our replica was read.
     pub(super) fn on_redo_stat(
         &mut self,
         part: &ObjectId,
@@ -278,7 +278,8 @@ impl Lead<'_> {
         self.start_recovery(sh);
     }
 
-    /// Orders the updates anew; their objects are here, as the last of them left each.
+    /// Orders the updates again; their objects are here, in the state after the last update of
+    /// each.
     fn redo_on(
         &mut self,
         undone: &Undone,
@@ -288,7 +289,8 @@ impl Lead<'_> {
         let (pg, object) = (self.id(), undone.object.clone());
         let (mut ops, mut ordered) = (Ops::new(), Vec::new());
         let mut prior = undone.base;
-        // It is no longer missing, nor its clones orphans, before the log has them again.
+        // The object is no longer missing, and its clones no longer orphans, only when the log
+        // contains them again.
         self.local.forget_undone(&object, true, &mut ops);
         self.local.found(&object, &mut ops);
         if last(undone).deleted() {
@@ -306,7 +308,7 @@ impl Lead<'_> {
             };
             let of_object = *old.object() == object;
             let context = contexts.get(old.object()).unwrap_or(&nothing);
-            // What the object took before is not known: the group is counted again.
+            // The object's former size is not known: the PG is counted again.
             let size = context.stored_size();
             let totals = Totals {
                 estimated: true,

@@ -1,20 +1,20 @@
-//! Read repair: a copy that cannot be read is brought anew from a member that can read its own
-//! (DESIGN §3, Scrub: the good copy is the one whose checksum is valid).
+//! Read repair: a replica that cannot be read is recovered from a member that can read its own
+//! (DESIGN §3, Scrub: the good replica is the one whose checksum is valid).
 //!
 //! ```text
-//!  read fails ─▶ suspect ──nothing under way on it──▶ missing, durably ──recovery: Pull or Push──▶ read again
-//!                   ▲                                     │ nobody can send it
+//!  read fails ─▶ suspect ──no operation on it──▶ missing, durably ──recovery: Pull or Push──▶ read again
+//!                   ▲                                     │ no member can send it
 //!  a source cannot  │                                     ▼
-//!  read what we ask ┘                       lost: served as far as it can be read, `Corrupt` beyond
+//!  read a request   ┘                       lost: served as far as readable, `Corrupt` beyond
 //! ```
-//! Only the primary decides. A member that cannot read what it should send says so
-//! (`PushAck::damaged`) and remembers the version: a push of just that version replaces its copy. A
-//! damaged copy is a missing object whose store has the version that is needed (`have == need`): it
-//! stays where it is until a good one is there, so that what can be read of it is not given up for
-//! what nobody has.
+//! Only the primary decides. A member that cannot read a requested object reports that
+//! (`PushAck::damaged`) and remembers the version: a push of just that version replaces its
+//! replica. A damaged replica is a missing object whose store has the needed version
+//! (`have == need`): it stays in place until a good one is here, so that its readable parts are not given up
+//! while no good one exists.
 //!
-//! Invariants: an object becomes missing here or at a member for its damage only while no update of
-//! it is under way; a lost object is not missing for being damaged.
+//! Invariants: an object becomes missing here or at a member because of damage only while no update
+//! of it is in progress; a lost object is not missing because of damage.
 
 use super::local::{Local, Ops};
 use super::primary::Primary;
@@ -26,41 +26,43 @@ use nacre_wire::msg::monitor::Severity;
 use nacre_wire::msg::replication::Missing;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Copies known to be damaged, and what becomes of them.
+/// Replicas known to be damaged, and their repair.
 #[derive(Debug, Default)]
 pub struct Damage {
-    /// Whose copies, at which version, were found damaged: to be marked missing as soon as nothing
-    /// is under way on the object.
+    /// The members whose replicas, at which version, were found damaged: to be marked missing as
+    /// soon as no operation on the object is in progress.
     suspects: BTreeMap<ObjectId, BTreeMap<OsdId, Version>>,
-    /// Whose copies are marked missing for it.
+    /// The members whose replicas are marked missing because of damage.
     marked: BTreeMap<ObjectId, BTreeSet<OsdId>>,
-    /// Nobody who is here has a good copy: at which version, and whose are known to be damaged.
+    /// Objects without a good replica at any reachable member: the version, and the members with
+    /// damaged replicas.
     lost: BTreeMap<ObjectId, (Version, BTreeSet<OsdId>)>,
 }
 
 impl Damage {
-    /// Whether a copy waits to be marked.
+    /// Whether a replica is to be marked.
     pub(super) fn is_suspect(&self, object: &ObjectId) -> bool {
         self.suspects.contains_key(object)
     }
-    /// Whether any does.
+    /// Whether any replica is to be marked.
     pub(super) fn has_suspects(&self) -> bool {
         !self.suspects.is_empty()
     }
-    /// Whether nobody who is here has the object in a form that can be read.
+    /// Whether no reachable member has a readable replica of the object.
     pub(super) fn is_lost(&self, object: &ObjectId) -> bool {
         self.lost.contains_key(object)
     }
-    /// How many objects nobody who is here has a good copy of, as far as they were asked for.
+    /// The number of objects without a good replica at any reachable member, as far as members were
+    /// asked.
     pub(super) fn lost_count(&self) -> usize {
         self.lost.len()
     }
-    /// The object was written to.
+    /// The object was written.
     pub(super) fn may_be_whole(&mut self, object: &ObjectId) {
         self.lost.remove(object);
     }
 
-    /// A copy of the object at `version` cannot be read: it is to be marked.
+    /// A replica of the object at `version` cannot be read: it is to be marked.
     fn suspect(
         &mut self,
         whose: OsdId,
@@ -79,13 +81,13 @@ impl Damage {
         }
     }
 
-    /// The copy is marked missing.
+    /// The replica is marked missing.
     fn mark(&mut self, whose: OsdId, object: &ObjectId) {
         let marked = self.marked.entry(object.clone()).or_default();
         marked.insert(whose);
     }
 
-    /// Nobody who is here has a good copy.
+    /// No reachable member has a good replica.
     fn lose(
         &mut self,
         object: &ObjectId,
@@ -103,7 +105,7 @@ impl Damage {
         }
     }
 
-    /// A member, or we ourselves, have the object again.
+    /// A member, or this OSD, has the object again.
     pub(super) fn note_repaired(
         &mut self,
         whose: OsdId,
@@ -129,8 +131,8 @@ impl Damage {
 }
 
 impl Primary {
-    /// Marks our copy missing, durably. Says whether it is lost instead: no member is left to ask,
-    /// and nothing is written down.
+    /// Marks our replica missing, durably. Returns whether it is lost instead: then no member is
+    /// left to ask, and nothing is stored.
     fn mark_here(
         &mut self,
         object: &ObjectId,
@@ -156,7 +158,7 @@ impl Primary {
 }
 
 impl Lead<'_> {
-    /// A copy of the object at `version` cannot be read. The caller goes on with the object's
+    /// A replica of the object at `version` cannot be read. The caller continues with the object's
     /// queue.
     pub(super) fn suspect(
         &mut self,
@@ -170,15 +172,15 @@ impl Lead<'_> {
         self.repair_if_quiet(object, sh);
     }
 
-    /// Marks suspected copies missing, if nothing is under way on the object.
+    /// Marks suspected replicas missing, if no operation on the object is in progress.
     pub(super) fn repair_if_quiet(&mut self, object: &ObjectId, sh: &mut Shared) {
         let me = sh.me();
         let primary = &mut *self.primary;
         if !primary.damage.is_suspect(object) {
             return;
         }
-        // Members must not be sent updates of what they miss, and an update that still reads was
-        // let through already.
+        // Members must not be sent updates of objects that they miss, and an update that still
+        // reads was let through already.
         let state = primary.objects.existing(object);
         if state
             .as_ref()
@@ -192,8 +194,8 @@ impl Lead<'_> {
             return;
         }
         for (osd, found) in suspects {
-            // A member may speak of an older version than it has by now; its word follows the
-            // updates that it takes.
+            // A member may report an older version than it has by now; its report follows the
+            // updates that it receives.
             let last = self.local.log.last_of(object);
             let need = match &context {
                 Some(context) => context.version,
@@ -235,8 +237,8 @@ impl Lead<'_> {
         self.abandon_range_of(object, sh);
     }
 
-    /// Nobody can send an object that we miss. What we have of it, if it is at the version that
-    /// counts, is better than nothing.
+    /// No member can send an object that we miss. Our replica, if it is at the needed version, is
+    /// better than none.
     pub(super) fn on_no_source(&mut self, object: &ObjectId, sh: &mut Shared) {
         let Some(missing) = self.local.missing.get(object) else {
             return;
@@ -246,8 +248,8 @@ impl Lead<'_> {
             if self.redo(object, sh) {
                 return;
             }
-            // Members that are away may have it: clients wait, unless those who are here have it
-            // and cannot read it.
+            // Absent members may have it: clients wait, unless the reachable ones have it and
+            // cannot read it.
             let damaged = self.primary.damage.marked.contains_key(object);
             if damaged {
                 self.lose(object, version, BTreeSet::new(), sh);
@@ -271,8 +273,8 @@ impl Lead<'_> {
         self.process_object(object, sh);
     }
 
-    /// An OSD is here that was not asked for what no other could read: it is asked at once. If a
-    /// client had to read the object first, it might be erased before.
+    /// An OSD is here that was not asked for objects that no other could read: it is asked at once.
+    /// If a client had to read the object first, the OSD might have erased it before.
     pub(super) fn look_again(&mut self, sh: &mut Shared) {
         let primary = &mut *self.primary;
         for (object, (version, damaged)) in std::mem::take(&mut primary.damage.lost) {

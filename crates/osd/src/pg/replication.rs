@@ -1,4 +1,4 @@
-//! Updates from the primary to everyone who holds the group (CEPH-45).
+//! Updates from the primary to all holders of the PG (CEPH-45).
 //!
 //! ```text
 //!  client ─op▶ primary ──Replicate──▶ members, backfill targets
@@ -6,17 +6,17 @@
 //!                 ▼ Logged                 ▼ Logged
 //!  client ◀reply── once logged here and acknowledged by every acting member ◀──ReplicateAcks──
 //! ```
-//! One log write carries entry and data. Updates flow without waiting for each other; they commit
-//! in order. Backfill targets get every entry, and the data of objects inside their cursor; nobody
-//! waits for them. What is not acknowledged is sent again by timer: a member takes entries only in
-//! order, so a gap shows.
+//! One log write carries entry and data. Updates are pipelined; they commit in order. Backfill
+//! targets get every entry, and the data of objects before their cursor; nothing waits for them.
+//! Unacknowledged updates are resent by timer: a member accepts entries only in order, so a gap is
+//! detected.
 //!
-//! What belongs together (a clone and the write that wants it) is ordered one after the other and
-//! goes into one transaction here; members take it one by one.
+//! Updates that belong together (a clone and the write that needs it) are ordered one after the
+//! other and go into one transaction here; members apply them one by one.
 //!
-//! A client may ask to hear when its update is applied in memory everywhere (CEPH-46): members then
-//! say so (`ReplicateApplied`) as soon as their stores do, before the log's flush, and the primary
-//! passes it on (`OpApplied`). The answer proper comes when it is durable.
+//! A client may request a message when its update is applied in memory everywhere (CEPH-46):
+//! members then report (`ReplicateApplied`) as soon as their stores do, before the log's flush, and
+//! the primary forwards it (`OpApplied`). The final answer follows when the update is durable.
 
 use super::catchup::{miss_clone, miss_newer};
 use super::local::{Local, Ops};
@@ -45,8 +45,8 @@ impl Lead<'_> {
         }
     }
 
-    /// Orders an operation's update and sends it everywhere; a clone of the object as it was goes
-    /// before it, if a snapshot wants one.
+    /// Orders an operation's update and sends it to all receivers, after a clone of the object if a
+    /// snapshot needs one.
     pub(super) fn begin_update(
         &mut self,
         op: Pending,
@@ -73,13 +73,13 @@ impl Lead<'_> {
             && !context.is_stored()
             && self.holders().is_lacking(&op.request.object, sh)
         {
-            // Nobody needs more than the entry to remove what it has, and who lacks the object can
-            // take no more (`unseen.rs`).
+            // The entry alone is enough to remove the object, and members that lack the object can
+            // accept no more (`unseen.rs`).
             effects.clear();
             sh.counters.borders.deleted_lacking += 1;
         }
         if context.is_stored() {
-            // What the primary does by itself changes nothing that people would call the object.
+            // The primary's own changes are not modifications of the object from a user's view.
             let by_client = op.is_clients() && op.own.is_none() && op.request.unix_ms > 0;
             context.modified_ms = if by_client {
                 op.request.unix_ms
@@ -115,7 +115,7 @@ impl Lead<'_> {
         }
         let answer = Answer::new(op, ordered.update.version, told);
         (ordered.update.answers, ordered.update.early) = (vec![answer], early);
-        // What is cloned is taken with the first of the two updates.
+        // The clone is made with the first of the two updates.
         let first = clone.as_mut().unwrap_or(&mut ordered);
         first.update.room += clone_bytes;
         let all: Vec<Ordered> = clone.into_iter().chain([ordered]).collect();
@@ -126,7 +126,7 @@ impl Lead<'_> {
         answered.confirm(&request, answered_below);
     }
 
-    /// An update is durable here. Commits come in order, so it stands for all before it.
+    /// An update is durable here. Commits come in order, so this covers all earlier ones.
     pub(super) fn on_logged(&mut self, version: Version, sh: &mut Shared) {
         let before = self.primary.logged;
         self.primary.logged = before.max(version);
@@ -156,8 +156,8 @@ impl Lead<'_> {
 }
 
 impl Primary {
-    /// What every acting member has is committed: its clients are answered. Returns the objects
-    /// whose queues may go on, if that is news.
+    /// Updates that every acting member has are committed: their clients are answered. Returns the
+    /// objects whose queues may continue, if any.
     fn commit(&mut self, local: &Local, at: &Interval, sh: &mut Shared) -> Option<Vec<ObjectId>> {
         let me = sh.me();
         if !self.is_peered() {
@@ -204,14 +204,14 @@ impl Primary {
         Some(objects)
     }
 
-    /// Whether one that gets updates lacks the object.
+    /// Whether a receiver of updates lacks the object.
     fn lacks(&self, osd: OsdId, object: &ObjectId, local: &Local) -> bool {
         let peer = self.peers.get(&osd);
         let missing = peer.map_or(&local.missing, |peer| &peer.missing);
         missing.contains_key(object)
     }
 
-    /// Makes what was ordered durable here, in one transaction, and sends it everywhere.
+    /// Makes ordered updates durable here, in one transaction, and sends them to all receivers.
     pub(super) fn launch(
         &mut self,
         mut ordered: Vec<Ordered>,
@@ -254,7 +254,7 @@ impl Primary {
             }
             sh.under_way.begin(&at.acting, update.room);
         }
-        // Commits come in order: the last one's stands for all.
+        // Commits come in order: the last one's covers all.
         at.submit(sh, ops, Awaited::Logged(last));
         for Ordered {
             update,
@@ -263,7 +263,7 @@ impl Primary {
         } in ordered
         {
             let object = &update.object;
-            // It may have been written anew from end to end.
+            // It may have been overwritten completely.
             self.damage.may_be_whole(object);
             self.recovery.may_have(object);
             self.backfill.note(object);
@@ -276,7 +276,7 @@ impl Primary {
         }
     }
 
-    /// Sends again what members have not acknowledged for a while.
+    /// Resends updates that members have not acknowledged for a while.
     pub(super) fn resend_updates(&mut self, local: &Local, at: &Interval, sh: &mut Shared) {
         let (now, after) = (sh.now, sh.config.timing.retry_interval);
         let trim = local.log.tail();
@@ -311,8 +311,8 @@ impl Primary {
     ) {
         let peer = self.peers.get(&to);
         let cursor = peer.and_then(|peer| peer.backfill.as_ref());
-        // Backfill brings what lies beyond the target's cursor, recovery what it lacks, or has lost
-        // since.
+        // Backfill brings objects beyond the target's cursor, recovery those that it lacks or has
+        // lost since.
         let lost = || !at.acting.contains(&to) && self.lacks(to, &update.object, local);
         let lacks = update.without.contains(&to) || lost();
         let has = key::is_before(&update.object, cursor) && !lacks && !update.entry_only;
@@ -340,8 +340,8 @@ impl Primary {
         sh.update_later(to, message, payload);
     }
 
-    /// Up to where the log may be forgotten: enough stays for members that are away, at most so
-    /// much altogether.
+    /// The version up to which the log may be trimmed: enough entries stay for absent members, up
+    /// to a maximum.
     fn trim_point(&self, local: &Local, at: &Interval, sh: &Shared) -> Version {
         let limits = &sh.config.limits;
         let all_here = at.acting.len() >= at.size && self.is_clean(local, at);
@@ -351,7 +351,7 @@ impl Primary {
             limits.log_entries_max
         };
         let entries = local.log.entries();
-        // In batches: the fixed part is rewritten at every trim.
+        // In batches: the fixed part of the metadata is rewritten at every trim.
         let slack = if all_here { keep } else { keep / 4 }.max(1);
         let long = local.log.bytes() > limits.log_bytes;
         if entries.len() < keep + slack && !long {
@@ -404,10 +404,10 @@ impl Primary {
         at.acting.iter().map(missing).collect()
     }
 
-    /// Tells clients that asked what is applied on the whole acting set.
+    /// Reports updates that are applied on the whole acting set to clients that requested it.
     pub(super) fn tell_applied(&mut self, at: &Interval, sh: &mut Shared) {
         let me = sh.me();
-        // Hardly anybody asks, and every update comes by here.
+        // Few clients request it, and every update passes here.
         if !self.in_flight.iter().any(|update| update.early) {
             return;
         }

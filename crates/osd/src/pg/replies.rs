@@ -1,5 +1,5 @@
-//! How operations are answered: at once, when what they saw is committed, or from memory, if they
-//! came before.
+//! Answering operations: at once, when the updates that they saw are committed, or from memory for
+//! duplicates.
 
 use super::answered::{Answered, Answers, Known};
 use super::dedup::Seen;
@@ -16,16 +16,16 @@ use nacre_wire::Message;
 use nacre_wire::msg::client::{Dated, OpFailure, RequestId};
 use std::collections::VecDeque;
 
-/// See the module head: of the group it knows what is remembered and what is in flight.
+/// See the module head: of the PG it has the remembered and the in-flight operations.
 #[derive(Debug)]
 pub(super) struct Replies<'a> {
     /// The log's head, and the memory of updates.
     pub(super) local: &'a Local,
     pub(super) in_flight: &'a mut VecDeque<InFlight>,
-    /// The memory of what changed nothing.
+    /// The memory of operations that changed nothing.
     pub(super) answered: &'a mut Answers,
     pub(super) turned_away: &'a mut TurnedAway,
-    /// What is open is not forgotten.
+    /// Operations in flight are not forgotten.
     pub(super) objects: &'a Objects,
 }
 
@@ -38,7 +38,7 @@ impl Replies<'_> {
             op,
         } = answer;
         if !self.turned_away.is_empty() {
-            // A repetition of it may have been turned away.
+            // A duplicate of it may have been refused.
             self.turned_away.take(&reply.request);
         }
         sh.counters.ops += 1;
@@ -68,7 +68,7 @@ impl Replies<'_> {
                 .iter_mut()
                 .find(|waits| waits.is_for(&answer))
             {
-                // A client asks again every two seconds: each copy would keep its data until then
+                // A client resends every two seconds: each duplicate would keep its data until then
                 // (F17).
                 Some(waits) => {
                     if answer.reply.attempt > waits.reply.attempt {
@@ -92,7 +92,7 @@ impl Replies<'_> {
         let id = op.request.request;
         let known = match self.answered.known(&id) {
             Known::Answered(answered) => Some(answered.clone()),
-            // An update of the client's that is remembered below says more.
+            // An update of the client that is remembered below is more precise.
             Known::Forgotten if !matches!(self.local.dedup.seen(&id), Seen::Done(_)) => {
                 self.fail(op.clone(), OpFailure::Superseded {}, sh);
                 return true;
@@ -106,13 +106,13 @@ impl Replies<'_> {
         }) = known
         {
             sh.counters.borders.answered_again += 1;
-            // What it saw may still be lost: like the first answer, this one waits until that is
-            // committed (simulator, seed 202).
+            // The updates that it saw may still be lost: like the first answer, this one waits
+            // until they are committed (simulator, seed 202).
             let answer = Answer::new(op.clone(), Version::NONE, results).with_failure(failure);
             self.answer_when_committed(seen, answer, sh);
             return true;
         }
-        // Order (DESIGN §3): what its client sent after it may not happen before it.
+        // Order (DESIGN §3): operations that its client sent later must not be executed before it.
         let overtaken = self.local.dedup.is_overtaken(&id, &op.request.object)
             && !mutant(Mutant::OvertakenExecuted);
         let (version, results) = match self.local.dedup.seen(&id) {
@@ -147,8 +147,8 @@ impl Replies<'_> {
     }
 
     pub(super) fn fail(&mut self, op: Pending, failure: OpFailure, sh: &mut Shared) {
-        // Its client believes this answer: a copy of the request that arrives later must not be
-        // executed.
+        // Its client relies on this answer: a duplicate of the request that arrives later must not
+        // be executed.
         if op.is_write()
             && op.is_clients()
             && matches!(failure, OpFailure::Corrupt { .. } | OpFailure::Full {})
@@ -165,7 +165,7 @@ impl Replies<'_> {
         self.answer(answer, None, sh);
     }
 
-    /// A copy of the operation gets the same answer; the oldest answers make room.
+    /// Remembers the answer for duplicates; the oldest answers are dropped if necessary.
     pub(super) fn remember_answer(&mut self, request: RequestId, answered: Answered, sh: &Shared) {
         if mutant(Mutant::AnswerForgotten) {
             return;
@@ -173,7 +173,7 @@ impl Replies<'_> {
         self.answered.remember(request, answered);
         let most = sh.config.limits.answered_bytes;
         if self.answered.is_too_large(most) {
-            // What was turned away comes again, and was not executed either.
+            // Refused operations are resent, and were not executed either.
             let open = self.objects.in_hand().chain(self.turned_away.all());
             self.answered.shrink(most, open);
         }
@@ -181,7 +181,7 @@ impl Replies<'_> {
 }
 
 impl Primary {
-    /// How operations are answered.
+    /// The machine that answers operations.
     pub(super) fn replies<'a>(&'a mut self, local: &'a Local) -> Replies<'a> {
         Replies {
             local,

@@ -1,4 +1,4 @@
-//! What the primary says of its group to the monitors.
+//! The primary's report on its PG to the monitors.
 
 use super::local::Local;
 use super::primary::Primary;
@@ -7,21 +7,21 @@ use nacre_wire::msg::monitor::{PgReport, pg_state};
 use nacre_wire::msg::replication::Totals;
 
 impl Pg {
-    /// For the monitors; `None` unless we are primary.
+    /// The report; `None` unless we are primary.
     #[must_use]
     pub fn report(&self) -> Option<PgReport> {
         let primary = self.as_primary()?;
         Some(primary.report(&self.local, &self.interval))
     }
 
-    /// Whether every member that the pool wants is in its place and has everything.
+    /// Whether every member that the pool requires acts and is complete.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.as_primary()
             .is_some_and(|primary| primary.is_clean(&self.local, &self.interval))
     }
 
-    /// What the group holds, as well as is known.
+    /// The PG's totals, as exact as known.
     #[must_use]
     pub fn totals(&self) -> Totals {
         match self.as_primary() {
@@ -30,7 +30,7 @@ impl Pg {
         }
     }
 
-    /// Whether clones may still be there that nobody needs.
+    /// Whether there may still be unneeded clones.
     #[must_use]
     pub fn is_trimming(&self) -> bool {
         self.as_primary()
@@ -78,7 +78,7 @@ impl Primary {
         }
     }
 
-    /// How many objects nobody who is here has, or can read from end to end.
+    /// The number of objects that no reachable member has, or can read completely.
     fn unfound(&self, local: &Local) -> u64 {
         let lost = self.damage.lost_count() as u64;
         if local.missing.is_empty() || self.somebody_has_all() {

@@ -13,18 +13,18 @@ use nacre_types::{ObjectId, OsdId, Version};
 use nacre_wire::Message;
 use nacre_wire::msg::replication::ScanReply;
 
-/// How far the store's answer brings a scan.
+/// The progress of a scan by the store's answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Listed {
-    /// Not at all: the primary asks again.
+    /// None: the primary asks again.
     Failed,
-    /// More is listed.
+    /// The listing continues.
     Again,
-    /// The versions of what was listed are read.
+    /// The versions of the listed objects are read.
     Done,
 }
 
-/// See the module head.
+/// The scan of one range; see the module head.
 #[derive(Debug)]
 pub(super) struct TargetScan {
     to: OsdId,
@@ -57,7 +57,7 @@ impl TargetScan {
         }
     }
 
-    /// Whether it is this comparison's.
+    /// Whether it belongs to this comparison.
     pub(super) fn is_of(&self, round: u64) -> bool {
         self.round == round
     }
@@ -102,7 +102,7 @@ impl TargetScan {
         Listed::Done
     }
 
-    /// The version of one of the objects was read. Says whether all are known.
+    /// The version of one of the objects was read. Returns whether all are known.
     pub(super) fn on_stat(&mut self, index: usize, reply: Result<ReadReply, ReadError>) -> bool {
         let entry = self.objects.get_mut(index);
         let Some((_, version)) = entry.filter(|(_, version)| version.is_none()) else {
@@ -121,7 +121,7 @@ impl TargetScan {
         self.waiting == 0
     }
 
-    /// Tells the primary.
+    /// Sends the result to the primary.
     pub(super) fn reply(self, at: &Interval, sh: &mut Shared) {
         let objects = self.objects.into_iter();
         let message = ScanReply {

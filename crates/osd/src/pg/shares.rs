@@ -1,17 +1,17 @@
-//! Which operations of clients find room, and what becomes of those that find none.
+//! Admission of clients' operations: which ones are accepted, and what happens to the others.
 //!
 //! ```text
-//!  what a daemon holds for clients:  │ operations that go on                │ one group that does not serve: an eighth │
+//!  what a daemon holds for clients:  │ operations in progress               │ one PG that does not serve: an eighth    │
 //!                                    │ one object that is held up: three times what is left, or a sixteenth            │
-//!  request ─▶ in hand? joined ─▶ undated? behind another? no room? ─▶ again, in order (`turned_away.rs`) ─▶ queue
-//!                                                          room is full ─▶ what waits for held up objects goes back
+//!  request ─▶ in flight? merged ─▶ undated? behind another? no memory? ─▶ resent, in order (`turned_away.rs`) ─▶ queue
+//!                                                          memory is full ─▶ operations on held-up objects are sent back
 //! ```
-//! A daemon whose room is full reads no operations of anybody. What goes on makes room by itself;
-//! what waits for one thing that takes long would stop everybody else (F17; seed 3026), so it has a
-//! share, and its clients keep the rest.
+//! A daemon whose memory for operations is full accepts no operations of any client. Operations in
+//! progress free memory by themselves; operations that all wait for one slow thing would block all
+//! other clients (F17; seed 3026), so they have a limited share, and their clients keep the rest.
 //!
-//! Invariant: of one client's operations on one object none is taken while an earlier one was sent
-//! back.
+//! Invariant: of one client's operations on one object none is accepted while an earlier one was
+//! sent back.
 
 use super::dedup::DedupTable;
 use super::object::Objects;
@@ -26,26 +26,27 @@ use nacre_wire::Message;
 use nacre_wire::msg::client::{Dated, OpBlocked, OpFailure, OpRequest, SubOp};
 use std::time::Duration;
 
-/// A group that does not serve holds at most this part of the operations and bytes that the daemon
+/// A PG that does not serve holds at most this fraction of the operations and bytes that the daemon
 /// holds for clients.
 const BLOCKED_SHARE: usize = 8;
-/// An object is held up if nothing that waits for it was begun for so long.
+/// An object is held up if none of its waiting operations was begun for this time.
 const HELD_UP: Duration = Duration::from_secs(1);
-/// What waits for it may be so many times as much as there is room left: however few such objects
-/// there are, some room stays for the others.
+/// The operations waiting for it may take this multiple of the remaining memory: with a few such
+/// objects, some memory stays for the others.
 const OBJECT_TIMES: usize = 3;
-/// And it may always be this part of the whole: many of them may fill it together.
+/// They may always take this fraction of the total: many such objects together may fill it.
 const OBJECT_SHARE: usize = 16;
 
 /// Operations and their bytes.
 type Load = (usize, u64);
 
-/// Whether there is no room for so many bytes more. One operation has room whatever its size.
+/// Whether there is no memory for `bytes` more. One operation is always accepted, regardless of its
+/// size.
 const fn exceeds(held: Load, bytes: u64, most: Load) -> bool {
     held.0 > 0 && (held.0 >= most.0 || held.1 + bytes > most.1)
 }
 
-/// What may wait for one object that is held up.
+/// The limit of operations that wait for one held-up object.
 fn object_share(sh: &Shared) -> Load {
     let (limits, load) = (&sh.config.limits, sh.client_load);
     let (ops, bytes) = (
@@ -62,22 +63,22 @@ fn object_share(sh: &Shared) -> Load {
     )
 }
 
-/// Admission of operations: of the group it touches the queues, who was heard, and who was turned
-/// away.
+/// Admission of operations: of the PG it accesses the queues, the clients served, and the clients
+/// turned away.
 #[derive(Debug)]
 pub(super) struct Admit<'a> {
     pub(super) objects: &'a mut Objects,
     pub(super) watching: &'a mut Watching,
     pub(super) turned_away: &'a mut TurnedAway,
-    /// Only looked at.
+    /// Read-only.
     pub(super) dedup: &'a DedupTable,
 }
 
 impl Admit<'_> {
-    /// Whether the operation is in hand already: a client asks again every two seconds, and each
-    /// copy would take room until nobody's operations are read any more (F17), or be evaluated
-    /// beside the first. The one in hand keeps its place and is answered as the newest attempt
-    /// ([`super::object::Objects::in_hand_mut`]).
+    /// Whether the operation is already in flight: a client resends every two seconds, and each
+    /// duplicate would take memory until no operations are accepted any more (F17), or be evaluated
+    /// in parallel with the first. The operation in flight keeps its position and is answered as
+    /// the newest attempt ([`super::object::Objects::in_hand_mut`]).
     pub(super) fn is_in_hand(
         &mut self,
         from: Entity,
@@ -93,14 +94,14 @@ impl Admit<'_> {
         };
         op.comes_again(from, request.attempt);
         sh.counters.borders.came_while_under_way += u64::from(under_way);
-        // Its client is not silent, and what it sent behind this one need not wait for it.
+        // Its client is alive, and operations that it sent after this one need not wait for it.
         self.watching
             .hear(&snaps::live(&request.object), id.client, id.instance, now);
         self.turned_away.take(&id);
         true
     }
 
-    /// Whether what waits already leaves no room for the operation.
+    /// Whether the waiting operations leave no memory for this one.
     fn finds_no_room(&self, request: &OpRequest, bytes: u64, serving: bool, sh: &Shared) -> bool {
         let limits = &sh.config.limits;
         if !serving {
@@ -115,7 +116,7 @@ impl Admit<'_> {
             );
             return exceeds(held, bytes, most);
         }
-        // A deletion may be what makes room.
+        // A deletion may free space: it is never refused here.
         if matches!(request.ops[..], [SubOp::Delete {}]) {
             return false;
         }
@@ -124,10 +125,10 @@ impl Admit<'_> {
         waits.is_some_and(|waits| exceeds(waits, bytes, object_share(sh)))
     }
 
-    /// Why the operation has to come again, if it has to. There may be no room for it. Or the
-    /// client may have been forgotten, and does not say by our clock when it first asked
-    /// (`dedup.rs`). What a client sends after an operation that was refused is refused too,
-    /// until that one is here: all come again, in order.
+    /// The reason why the operation must be resent, if it must. There may be no memory for it. Or
+    /// the client may have been forgotten, and does not state by our clock when it first sent the
+    /// operation (`dedup.rs`). Operations that a client sends after a refused one are refused too,
+    /// until that one is accepted: all are resent, in order.
     pub(super) fn comes_again(
         &mut self,
         from: Entity,
@@ -140,8 +141,8 @@ impl Admit<'_> {
             process: sh.config.process,
             reading: sh.now.0,
         };
-        // Daemons only read, ask again under another number, and promise nobody an order. What
-        // waits for an object may wait for just this copy of it.
+        // Daemons only read, ask again under another number, and guarantee no order. Operations
+        // waiting for an object may wait for this very copy of it.
         if !matches!(from, Entity::Client(_)) {
             return (!serving && self.finds_no_room(request, bytes, serving, sh))
                 .then_some(OpFailure::WrongTarget {});
@@ -170,7 +171,7 @@ impl Admit<'_> {
         borders.share_refused += u64::from(full && !serving);
         borders.object_refused += u64::from(full && serving);
         if serving {
-            // A lease of a lock is not over because there is no room.
+            // A lock's lease must not expire because of lack of memory.
             let id = request.request;
             self.watching.hear(
                 &snaps::live(&request.object),
@@ -179,8 +180,8 @@ impl Admit<'_> {
                 sh.now,
             );
         }
-        // Who only has to say when it asked does so at once, in order. Others wait until there may
-        // be room; but nobody can say when it asked without a reading of our clock.
+        // A client that only has to date its operation does so at once, in order. Others wait until
+        // there may be memory; but no client can date an operation without a reading of our clock.
         let at_once = self.turned_away.refuse(sh.now, request, why, holds);
         if at_once || why == Why::Undated {
             return Some(OpFailure::Undated { now });
@@ -189,8 +190,9 @@ impl Admit<'_> {
         Some(OpFailure::WrongTarget {})
     }
 
-    /// The daemon's room is full: what waits for objects that are held up goes back, but for their
-    /// share. The last ones first, so that no operation is behind one that was sent back.
+    /// The daemon's memory for operations is full: operations that wait for held-up objects are
+    /// sent back, beyond their share. The last ones first, so that no operation is behind one that
+    /// was sent back.
     pub(super) fn make_room(&mut self, sh: &mut Shared) {
         for (object, mut waits) in self.objects.all_held_up(sh.now, HELD_UP) {
             while exceeds(waits, 0, object_share(sh))
@@ -218,7 +220,7 @@ impl Admit<'_> {
     }
 }
 
-/// A client that is asked to come again learns what for.
+/// Informs a client why it must resend.
 fn tell_why(to: Entity, request: &OpRequest, serving: bool, sh: &mut Shared) {
     let what = if serving {
         "the object is held up"

@@ -1,19 +1,19 @@
-//! Operations that have waited for long, in words for health (`SLOW_OPS`).
+//! Operations that have waited for long, described for health (`SLOW_OPS`).
 //!
-//! Three places hold an operation: its object's queue, what is read for it or evaluates its call,
-//! and the updates that are not durable on all members. What an update waits for is known: the
-//! members whose acknowledgement is missing. Words are made only for what is told.
+//! Three places hold an operation: its object's queue, the reads or the evaluation for it, and the
+//! updates that are not durable on all members. An update waits for known members: those whose
+//! acknowledgement is missing. Texts are built only for operations that are reported.
 
 use super::Interval;
 use super::primary::Primary;
 use nacre_types::{OsdId, Time};
 use std::time::Duration;
 
-/// Lines of one group: a group that does not serve has one cause.
+/// The maximum number of lines of one PG: a PG that does not serve has one cause.
 const LINES_MAX: usize = 3;
 
 impl Primary {
-    /// Appends what clients have waited for longer than `limit`.
+    /// Appends the clients' operations that have waited longer than `limit`.
     pub(crate) fn slow(
         &self,
         at: &Interval,
@@ -38,7 +38,7 @@ impl Primary {
             let Some(age) = received.map(|at| now.since(at)).filter(|age| *age >= limit) else {
                 continue;
             };
-            // Who is only being filled is not waited for.
+            // Nothing waits for a member that is being backfilled.
             let behind = self
                 .peers
                 .iter()

@@ -1,21 +1,21 @@
-//! Snapshots at the primary: clones before writes, reads at snapshots, what a rollback goes back to
-//! (CHECKLIST CEPH-09).
+//! Snapshots at the primary: clones before writes, reads at snapshots, rollback (CHECKLIST
+//! CEPH-09).
 //!
 //! ```text
 //!  write that knows a newer snapshot ─▶ log:  n    :7    CloneFrom live          ┐ one transaction here;
 //!                                             n+1  live  the write, and SnapSet  ┘ members take them one by one
-//!  read at snapshot 6 ─▶ live object's queue ─ SnapSet says :7 ─▶ :7's queue ─▶ as any read
+//!  read at snapshot 6 ─▶ live object's queue ─ SnapSet says :7 ─▶ :7's queue ─▶ like any read
 //! ```
-//! Members apply `CloneFrom` to copies of their own. So a write that clones waits until nobody who
-//! gets it lacks the live object or what is in the clone's place, or who does has to go without
-//! (`cover.rs`) and then lacks the clone; and a backfill's cursor never lies between two objects of
+//! Members apply `CloneFrom` to their own replicas. So a write that clones waits until no receiver
+//! lacks the live object or the object in the clone's place, except members that are not waited for
+//! (`cover.rs`) and then lack the clone; and a backfill's cursor never lies between two objects of
 //! one name (`backfill.rs`). If the interval ends between the two updates, the clone is an orphan:
-//! nobody's SnapSet names it, so nobody reads it; the next write puts its own clone in its place,
-//! and the trimmer (`trim.rs`) removes what is left. What a write's client is answered is the
-//! second update's, and a resend finds that one.
+//! no SnapSet names it, so it is never read; the next write puts its own clone in its place, and
+//! the trimmer (`trim.rs`) removes remaining ones. The write's client gets the answer of the second
+//! update, and a resend finds that one.
 //!
-//! Extents are shared where a clone is made. An object that is recovered or backfilled comes by
-//! itself, with extents of its own.
+//! Extents are shared where a clone is made. An object that is recovered or backfilled is
+//! transferred separately, with extents of its own.
 //!
 //! Invariants: a clone named by a SnapSet has the state of the live object before the first write
 //! that knew of its snapshots, on every member that has both; no client's write changes a clone.
@@ -37,16 +37,16 @@ use nacre_wire::msg::replication::Effect;
 use nacre_wire::msg::snap::{CloneInfo, SnapSet};
 use std::collections::BTreeSet;
 
-/// What an update does with a clone.
+/// How an update uses a clone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Touch {
-    /// Puts something in its place, or removes it.
+    /// Replaces or removes it.
     Writes,
-    /// Takes what it is.
+    /// Reads its content.
     Reads,
 }
 
-/// What operations do with clones of their objects. It only looks.
+/// The operations' use of clones of their objects. Read-only.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clones<'a> {
     pub(super) holders: Holders<'a>,
@@ -60,16 +60,16 @@ impl Clones<'_> {
         (pool.mode != SnapMode::Unused {}).then_some(pool)
     }
 
-    /// The snapshots that an operation preserves; none if it leaves alone what they preserve.
+    /// The snapshots that an operation preserves; none if it does not change the preserved content.
     fn snap_context(&self, op: &Pending, before: &Context, sh: &Shared) -> Option<SnapContext> {
         let pool = self.pool_snaps(sh)?;
-        // What comes into being knows what it is newer than.
+        // A created object records the snapshots that it is newer than.
         let matters = op.own.is_none() && (snaps::changes_content(&op.request) || !before.exists);
         matters.then(|| snaps::context(&op.request, pool))
     }
 
-    /// Whether a deletion of the object makes no clone, and leaves nothing for clones that there
-    /// are.
+    /// Whether a deletion of the object makes no clone, and there are no clones to keep a whiteout
+    /// for.
     pub(super) fn leaves_nothing(&self, op: &Pending, before: &Context, sh: &Shared) -> bool {
         before.snaps.clones.is_empty() && self.touched(op, before, sh).is_empty()
     }
@@ -79,8 +79,8 @@ impl Clones<'_> {
         snaps::preserve(before, &self.snap_context(op, before, sh)?).0
     }
 
-    /// What the operation makes clones of, as far as it is known before it is evaluated: of the
-    /// object as it is, and of those that it takes the object back to.
+    /// The objects that the operation clones, as far as known before its evaluation: the current
+    /// object, and the clones that it rolls the object back to.
     pub(super) fn cloned_from(&self, op: &Pending, before: &Context, sh: &Shared) -> Vec<ObjectId> {
         let source = |(id, touch)| match touch {
             Touch::Writes => op.request.object.clone(),
@@ -121,7 +121,7 @@ impl Clones<'_> {
         made.into_iter().chain(back).collect()
     }
 
-    /// What keeps the operation from doing what it does with a clone; the first of them.
+    /// The first clone whose state blocks the operation.
     fn unready(&self, op: &Pending, before: &Context, sh: &Shared) -> Option<ObjectId> {
         let objects = &self.objects;
         let suspect = |clone: &ObjectId| self.damage.is_suspect(clone);
@@ -143,7 +143,7 @@ impl Clones<'_> {
             .map(|(id, _)| snaps::at(&op.request.object, *id))
     }
 
-    /// Whether the operation can do what it does with clones of its object.
+    /// Whether all clones that the operation uses are ready.
     pub(super) fn clones_are_ready(&self, op: &Pending, before: &Context, sh: &Shared) -> bool {
         self.unready(op, before, sh).is_none()
     }
@@ -170,8 +170,7 @@ impl Clones<'_> {
         }
     }
 
-    /// What an update of the live object remembers of snapshots. Returns the clone to be made
-    /// before it.
+    /// Updates the live object's SnapSet. Returns the clone to be made before the update.
     pub(super) fn preserve(
         &self,
         op: &Pending,
@@ -199,7 +198,7 @@ impl Clones<'_> {
         clone
     }
 
-    /// What the operation takes from clones and other objects.
+    /// The content that the operation takes from clones and other objects.
     pub(super) fn brought(&self, op: &Pending, context: &Context, sh: &Shared) -> Brought {
         let source = op.source.clone().and_then(Result::ok);
         let is_live = |snap| self.pool_snaps(sh).is_some_and(|pool| pool.is_live(snap));
@@ -211,7 +210,7 @@ impl Clones<'_> {
         }
     }
 
-    /// What a rollback makes of the object.
+    /// The state of the object after a rollback.
     fn then(&self, op: &Pending, context: &Context, snap: SnapId) -> Then {
         match snaps::resolve(&context.snaps, context.exists, snap) {
             Found::Live => Then::Same,
@@ -229,7 +228,7 @@ impl Clones<'_> {
 }
 
 impl Lead<'_> {
-    /// Does something about it.
+    /// Prepares the clone that the front of the queue waits for.
     pub(super) fn prepare_clones(&mut self, object: &ObjectId, sh: &mut Shared) {
         let Some(clone) = self.clones().clone_waited_for(object, sh) else {
             return;
@@ -251,13 +250,13 @@ impl Lead<'_> {
         {
             self.primary.objects.load(&clone, self.interval, sh);
         } else {
-            // It may be on its way to somebody for whom nothing waits.
+            // It may be in a transfer that nothing waits for.
             self.stop_pushing(&clone, deletes, sh);
         }
     }
 
-    /// The operation and what it is about, if that is the live object or nothing; otherwise the
-    /// operation is in the queue of the object that is returned.
+    /// The operation and its context, if it is on the live object or on an absent one; otherwise
+    /// the operation has moved to the queue of the returned object.
     pub(super) fn at_snapshot(
         &mut self,
         mut op: Pending,
@@ -293,7 +292,7 @@ impl Lead<'_> {
     }
 }
 
-/// Snapshots that the operation, or a method of it, may roll its object back to.
+/// The snapshots that the operation, or one of its methods, may roll its object back to.
 fn rolled_back_to(op: &Pending) -> impl Iterator<Item = SnapId> + '_ {
     let snap = |part: &SubOp| {
         if let SubOp::Rollback { snap } = part {
@@ -309,7 +308,7 @@ fn rolled_back_to(op: &Pending) -> impl Iterator<Item = SnapId> + '_ {
         .chain(op.back.iter().copied())
 }
 
-/// Clones of which the object does not know.
+/// Clones that the object does not know.
 pub(super) fn orphans<'a>(
     set: &'a SnapSet,
     found: &'a BTreeSet<SnapId>,

@@ -11,7 +11,7 @@ use nacre_types::{ObjectId, PgId, Version};
 use nacre_wire::Wire;
 use nacre_wire::msg::replication::{Missing, Totals};
 
-/// Takes out what is noted of the objects for which `leaves` holds.
+/// Takes out the notes on objects for which `leaves` holds.
 fn take_those<T>(notes: &mut ByObject<T>, leaves: impl Fn(&ObjectId) -> bool) -> ByObject<T> {
     let (gone, kept) = std::mem::take(notes)
         .into_iter()
@@ -21,8 +21,7 @@ fn take_those<T>(notes: &mut ByObject<T>, leaves: impl Fn(&ObjectId) -> bool) ->
 }
 
 impl Local {
-    /// Splits off the group `child` when the pool grows to `pg_num` groups. Objects stay where they
-    /// are.
+    /// Splits off the PG `child` when the pool grows to `pg_num` PGs. Objects stay where they are.
     pub fn split_off(&mut self, child: PgId, pg_num: u32, ops: &mut Ops) -> Self {
         let leaves = |object: &ObjectId| key::seed(key::hash(object), pg_num) == child.seed;
         let mut other = Self::new(child, pg_num);
@@ -49,7 +48,7 @@ impl Local {
         other
     }
 
-    /// Ends a split: this group is now one of `pg_num`.
+    /// Ends a split: this PG is now one of `pg_num`.
     pub fn finish_split(&mut self, pg_num: u32, ops: &mut Ops) {
         let (_, end) = key::range(self.pg().seed, pg_num);
         if let (Some(cursor), Some(end)) = (&self.backfill, &end)
@@ -62,8 +61,8 @@ impl Local {
         self.rewrite(ops);
     }
 
-    /// Its share of what `old` groups of the pool held that are `new` ones now; the primary counts
-    /// what it really is (`count.rs`).
+    /// Estimates its share when `old` PGs of the pool become `new` ones; the primary counts the
+    /// exact totals (`count.rs`).
     fn estimate_totals(&mut self, whole: Totals, old: u32, new: u32) {
         let share = |n: u64| (u128::from(n) * u128::from(old) / u128::from(new)) as u64;
         let nothing = whole.objects == 0 && !whole.estimated;
@@ -76,7 +75,7 @@ impl Local {
         self.log.set_totals(totals);
     }
 
-    /// Writes everything anew.
+    /// Rewrites all metadata.
     fn rewrite(&mut self, ops: &mut Ops) {
         ops.push(Op::OmapClear(self.meta_key.clone()));
         let mut entries: Vec<(Bytes, Bytes)> = self

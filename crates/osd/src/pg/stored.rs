@@ -1,5 +1,5 @@
-//! What is stored of a placement group in its metadata object (`local.rs` has the picture): names
-//! and values.
+//! The stored metadata of a placement group, in its metadata object: names and values (the picture
+//! is in `local.rs`).
 
 use crate::key;
 use bytes::Bytes;
@@ -10,29 +10,29 @@ use nacre_wire::{Malformed, Record, Wire, wire_fields, wire_record};
 
 pub(super) const INFO_ATTR: &[u8] = b"info";
 
-/// The fixed part of a group's stored state.
+/// The fixed part of a PG's stored metadata.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PgMeta {
     /// The interval whose log this member last adopted.
     pub activated: Epoch,
     /// The log's tail.
     pub tail: Version,
-    /// The log's head when this was written; later entries move it.
+    /// The log's head at the time of writing; later entries advance it.
     pub head: Version,
-    /// Objects before this position are here; none: all are.
+    /// Objects before this position are here; `None`: all are.
     pub backfill: Option<Bytes>,
-    /// The pool's `pg_num` for which this is one group: a larger one means splits to do.
+    /// The pool's `pg_num` for which this is one PG: a larger one means pending splits.
     pub pg_num: u32,
-    /// What the group holds at the tail.
+    /// The PG's totals at the tail.
     pub totals: Totals,
-    /// Clients have been forgotten: one without a mark may have been here.
+    /// Clients have been forgotten: a client without a mark may have been known before.
     pub forgot: bool,
     /// All clones here are in the index ([`crate::clones`]).
     pub clones_known: bool,
 }
 wire_record!(PgMeta version 3 compat 1 { activated, tail, head, backfill, pg_num, totals } since 2 { forgot } since 3 { clones_known });
 
-/// What is stored of a client.
+/// The stored mark of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredMark {
     /// Its lowest unconfirmed sequence number.
@@ -43,7 +43,7 @@ pub struct StoredMark {
 wire_fields!(StoredMark { mark, last });
 
 impl StoredMark {
-    /// As it was before clients were forgotten: without the last update.
+    /// The format from before clients were forgotten: without the last update.
     pub(super) fn read(value: &[u8]) -> Result<(ClientMark, Version), Malformed> {
         if let Ok(mark) = ClientMark::from_bytes(value) {
             return Ok((mark, Version::NONE));
@@ -52,9 +52,9 @@ impl StoredMark {
     }
 }
 
-/// A record as it is stored.
+/// A record as it is stored: its own bytes, which the log in memory shares with the store.
 pub(super) fn stored(record: &Record) -> Bytes {
-    Bytes::copy_from_slice(record.as_bytes())
+    Bytes::from_owner(record.clone())
 }
 pub(super) fn log_key(version: Version) -> Bytes {
     let mut key = Vec::with_capacity(17);
@@ -63,7 +63,7 @@ pub(super) fn log_key(version: Version) -> Bytes {
     key.extend_from_slice(&version.number.to_be_bytes());
     key.into()
 }
-/// The omap key of what is noted of an object under `tag`.
+/// The omap key of an object's note under `tag`.
 pub(super) fn object_key(tag: u8, object: &ObjectId) -> Bytes {
     [&[tag], &key::position(object)[..]].concat().into()
 }
@@ -87,7 +87,7 @@ pub(super) fn dedup_key(tag: u8, request: &RequestId, with_sequence: bool) -> By
     key.into()
 }
 
-/// What is stored of the memory beyond the log.
+/// The stored form of the memory beyond the log.
 pub(super) fn dedup_entries(dedup: &Dedup) -> Vec<(Bytes, Bytes)> {
     let record = |record: &Record| (dedup_key(b'd', &record.request(), true), stored(record));
     let last = dedup

@@ -1,4 +1,4 @@
-//! An OSD that the map does not name for the group: it tells that something is here, or erases it.
+//! An OSD that the map does not name for the PG: it reports that data is here, or erases it.
 
 use super::Interval;
 use super::erase::Erasing;
@@ -10,7 +10,7 @@ use nacre_types::Time;
 /// The state of an OSD that the map does not name.
 #[derive(Debug)]
 pub struct Stray {
-    /// When to tell the primary next that there is something here.
+    /// When to report to the primary next that data is here.
     pub(super) notify_at: Time,
     pub(super) erasing: Erasing,
 }
@@ -23,7 +23,7 @@ impl Stray {
         }
     }
 
-    /// Takes the next page of what is to go, or tells the primary that something is here.
+    /// Erases the next page, or reports to the primary that data is here.
     pub(super) fn on_tick(&mut self, local: &Local, at: &Interval, sh: &mut Shared) {
         if self.erasing != Erasing::No {
             self.erasing.tick(local, at, sh);
@@ -48,7 +48,7 @@ impl Stray {
             (Awaited::EraseList, StoreOutcome::Read(reply)) => {
                 self.erasing.on_list(reply, local, at, sh);
             }
-            // Of what we were before the group was to be erased.
+            // Of our role before the PG was to be erased.
             _ => {}
         }
     }

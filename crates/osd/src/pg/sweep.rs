@@ -1,17 +1,17 @@
-//! Targets of backfill that have no room: what the group no longer has is removed from them,
-//! wherever it lies (DESIGN §3, full: recovery that frees space always works).
+//! Targets of backfill without space: objects that the PG no longer has are removed from them, at
+//! any position (DESIGN §3, full: recovery that frees space always works).
 //!
 //! ```text
 //!  positions   first ──── cursor ── range ── range ── range ── last
-//!                            └ compared one after the other; what the primary has not is removed from the target. The cursor stays
+//!                            └ compared one after the other; objects that the primary lacks are removed from the target. The cursor stays
 //! ```
-//! Backfill towards a nearly full member stops. One that had been away, and had objects that were
-//! deleted meanwhile, was full of them and stayed so: only backfill would have removed them
+//! Backfill towards a nearly full member stops. A member that had been away was filled with objects
+//! that had been deleted meanwhile, and stayed full: only backfill would have removed them
 //! (simulator, small devices, seeds 2851, 2955 and 3033). A sweep is a comparison (`backfill.rs`)
 //! that pushes nothing.
 //!
-//! A sweep that found nothing to remove is repeated after longer and longer pauses: it looks at
-//! every object of the group.
+//! A sweep that found nothing to remove is repeated after increasing pauses: it reads every object
+//! of the PG.
 
 use super::Lead;
 use super::range::Work;
@@ -21,19 +21,19 @@ use nacre_types::{OsdId, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Pauses between two sweeps of one target, in retry intervals: some twelve seconds, up to some
+/// Pauses between two sweeps of one target, in retry intervals: from about twelve seconds to about
 /// twelve minutes.
 const PAUSE: (u32, u32) = (25, 1600);
 
-/// Sweeps of a group's targets.
+/// Sweeps of a PG's targets.
 #[derive(Debug, Default)]
 pub(super) struct Sweeps(BTreeMap<OsdId, Sweep>);
 
 #[derive(Debug, Default)]
 struct Sweep {
-    /// Where the next range begins, if not at the target's cursor.
+    /// The beginning of the next range, unless it is the target's cursor.
     at: Option<Bytes>,
-    /// Something was removed since the first.
+    /// Something was removed since the first range.
     removed: bool,
     /// In retry intervals.
     pause: u32,
@@ -41,7 +41,7 @@ struct Sweep {
 }
 
 impl Sweeps {
-    /// Of these targets, with their cursors, which is to be swept now, and from where.
+    /// The target to be swept next, of these targets with their cursors, and the position.
     pub(super) fn next(
         &self,
         mut targets: impl Iterator<Item = (OsdId, Bytes)>,
@@ -54,7 +54,8 @@ impl Sweeps {
         })
     }
 
-    /// A range of a sweep was compared, and so much removed.
+    /// A range of a sweep was compared. `end`: the position of the next range; `removed`: whether
+    /// objects were removed.
     fn compared(
         &mut self,
         target: OsdId,
@@ -79,7 +80,8 @@ impl Sweeps {
 }
 
 impl Lead<'_> {
-    /// A range of a sweep is done: everything in it that the group has not is gone from the target.
+    /// A range of a sweep is done: everything in it that the PG no longer has is removed from the
+    /// target.
     pub(super) fn end_swept_range(&mut self, sh: &mut Shared) {
         let (now, retry) = (sh.now, sh.config.timing.retry_interval);
         let primary = &mut *self.primary;

@@ -1,22 +1,23 @@
-//! Whole objects from one member to another, in parts: the sender. The receiver is in `receive.rs`.
+//! Transfers of whole objects between members, in parts: the sender. The receiver is in
+//! `receive.rs`.
 //!
 //! ```text
 //!  sender    Stat ─▶ (data, omap) ─▶ Push 0 ─▶ … wait … ─▶ (data, omap) ─▶ Push 1 (last)
 //!  receiver          part 0 of several: into the incoming area; the last one renames it into place
 //!            ◀─ PushAck n ─ when part n is durable
 //! ```
-//! One part is under way per object and receiver; a part that is not acknowledged is sent again, a
-//! part that came already is acknowledged again. A receiver that has the whole object does not
-//! remember how it came: if the last acknowledgements are lost, it is sent from the beginning. The
-//! object does not change meanwhile: at a primary it is held, at another member the primary lets
-//! nobody write what it misses. Parts of two transfers need not be cut at the same places: options
-//! change, and omaps are read in pages whose length depends on what the store holds where. So a
-//! transfer has a number, and a receiver that is sent an object from the beginning takes it from
-//! the beginning. Attributes are taken with the first part; the last part makes the object appear,
-//! whole, together with the note that it is no longer missing.
+//! One part is in flight per object and receiver; an unacknowledged part is resent, a duplicate is
+//! acknowledged again. A receiver that has the complete object does not remember the transfer: if
+//! the last acknowledgements are lost, the object is sent from the beginning. The object does not
+//! change meanwhile: at a primary it is held; if another member sends it, the primary blocks writes
+//! to objects that it misses. Parts of two transfers need not have the same boundaries: options
+//! change, and omaps are read in pages whose length depends on the store's layout. So a transfer
+//! has a number, and a receiver that is sent an object from the beginning starts from the
+//! beginning. Attributes are stored with the first part; the last part makes the complete object
+//! visible and removes its note as missing, atomically.
 //!
-//! [`Sending`] knows nothing of roles: what has ended, and whether a queue held its object, is
-//! returned to the role.
+//! [`Sending`] is independent of roles: it returns to the role which transfers have ended, and
+//! whether a queue held the object.
 
 use super::Interval;
 use crate::awaited::{Awaited, PushRead};
@@ -29,21 +30,21 @@ use nacre_wire::msg::replication::{Push, PushAck};
 use nacre_wire::{Message, Payload};
 use std::collections::BTreeMap;
 
-/// Bytes of omap of one part.
+/// The bytes of omap in one part.
 const OMAP_BYTES: usize = 1 << 20;
 
-/// A part that was sent again so often without an answer may be one that its receiver no longer
-/// remembers, or of a version that is over: an update that was under way when the transfer began
-/// has been ordered since, and its receiver knows what it misses now.
+/// A part that was resent this often without an answer may be one that its receiver no longer
+/// remembers, or of an outdated version: an update in progress when the transfer began has been
+/// ordered since, and its receiver knows what it misses now.
 const REPEATS_MAX: u32 = 2;
 /// See [`Outgoing::patience`]: half a minute.
 const PATIENCE_MAX: u32 = 64;
 
-/// An object on its way out.
+/// An object being sent.
 #[derive(Debug)]
 struct Outgoing {
-    /// Its number: larger than those that this sender has begun before, in earlier incarnations
-    /// too.
+    /// Its number: larger than all earlier ones of this sender, including those of earlier
+    /// instances.
     transfer: u64,
     version: Version,
     stat: Option<ObjectStat>,
@@ -55,13 +56,12 @@ struct Outgoing {
     omap_done: bool,
     sent: Option<(Push, Payload)>,
     retry_at: Time,
-    /// How often the part under way was sent again.
+    /// How often the part in flight was resent.
     repeats: u32,
-    /// How often it may be, before the object is sent from the beginning: each time twice as
-    /// often, or a store that takes longer for a part than that would never have a whole
-    /// object.
+    /// How often it may be resent before the transfer restarts: doubled each time, because
+    /// otherwise a store that takes longer for a part would never get a complete object.
     patience: u32,
-    /// Whether our own queue holds the object for this.
+    /// Whether our own queue holds the object for this transfer.
     holds: bool,
 }
 
@@ -86,11 +86,11 @@ impl Outgoing {
     }
 }
 
-/// An object that the receiver has, or that is not sent any more.
+/// An object that the receiver has, or whose transfer was ended.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) version: Version,
-    /// The primary's queue held the object, and is to release it.
+    /// The primary's queue held the object, and must release it.
     pub(super) holds: bool,
 }
 
@@ -98,11 +98,11 @@ pub(super) struct Ended {
 #[derive(Debug)]
 pub(super) struct Unsent {
     pub(super) ended: Ended,
-    /// It is here and cannot be read; otherwise it is not here at that version.
+    /// The object is here and cannot be read; otherwise it is not here at that version.
     pub(super) damaged: bool,
 }
 
-/// Objects on their way to others.
+/// Objects being sent.
 #[derive(Debug, Default)]
 pub struct Sending {
     outgoing: BTreeMap<(OsdId, ObjectId), Outgoing>,
@@ -110,12 +110,12 @@ pub struct Sending {
 }
 
 impl Sending {
-    /// Whether something has to be sent again if it is not acknowledged.
+    /// Whether something must be resent if it is not acknowledged.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         !self.outgoing.is_empty()
     }
-    /// Whether the object is on its way to the member.
+    /// Whether the object is being sent to the member.
     #[must_use]
     pub fn is_outgoing(&self, to: OsdId, object: &ObjectId) -> bool {
         self.outgoing.contains_key(&(to, object.clone()))
@@ -125,7 +125,7 @@ impl Sending {
         self.begun = now.0.max(self.begun + 1);
         self.begun
     }
-    /// Parts that the member has of what is on its way to it.
+    /// The number of parts that the member has of objects in transfer.
     pub(super) fn parts_out(&self, to: OsdId) -> u64 {
         self.outgoing
             .iter()
@@ -133,14 +133,14 @@ impl Sending {
             .map(|(_, it)| u64::from(it.part))
             .sum()
     }
-    /// How many hold their object.
+    /// The number of transfers that hold their object.
     pub(super) fn holds(&self) -> usize {
         self.outgoing
             .values()
             .filter(|outgoing| outgoing.holds)
             .count()
     }
-    /// Who is being sent the object.
+    /// The receivers of the object's transfers.
     pub(super) fn receivers_of(&self, object: &ObjectId) -> Vec<OsdId> {
         self.outgoing
             .keys()
@@ -148,22 +148,23 @@ impl Sending {
             .map(|(to, _)| *to)
             .collect()
     }
-    /// How many are on their way to members of whom this is so.
+    /// The number of transfers to members with this property.
     pub fn outgoing_to(&self, is_so: impl Fn(OsdId) -> bool) -> usize {
         self.outgoing.keys().filter(|(to, _)| is_so(*to)).count()
     }
-    /// Whether anything is on its way to the member.
+    /// Whether anything is being sent to the member.
     pub(super) fn sends_to(&self, to: OsdId) -> bool {
         self.outgoing_to(|osd| osd == to) > 0
     }
-    /// What is on its way to the member.
+    /// The objects being sent to the member.
     pub(super) fn objects_to(&self, to: OsdId) -> Vec<ObjectId> {
         let all = self.outgoing.keys().filter(|(osd, _)| *osd == to);
         all.map(|(_, object)| object.clone()).collect()
     }
 
-    /// Begins to send an object at a version, unless it is on its way already; says whether it did.
-    /// The caller knows that the object is here, and whether its queue holds it meanwhile.
+    /// Begins to send an object at a version, unless it is being sent already; returns whether it
+    /// did. The caller has checked that the object is here, and states whether its queue holds it
+    /// meanwhile.
     pub(super) fn push_object(
         &mut self,
         to: OsdId,
@@ -180,7 +181,7 @@ impl Sending {
         true
     }
 
-    /// Tells a member that an object does not exist.
+    /// Reports to a member that an object does not exist.
     pub(super) fn push_absence(
         &mut self,
         to: OsdId,
@@ -257,7 +258,7 @@ impl Sending {
         }
     }
 
-    /// What was read of an object on its way out. Returns it if it cannot be sent.
+    /// Data of an object in transfer was read. Returns the object if it cannot be sent.
     pub(super) fn on_push_read(
         &mut self,
         to: OsdId,
@@ -268,7 +269,7 @@ impl Sending {
         sh: &mut Shared,
     ) -> Option<Unsent> {
         let key = (to, object.clone());
-        // An answer may be of another transfer of the object, that ended: of what it was then.
+        // A reply may belong to an ended transfer of the object, and so to an earlier state of it.
         let of_this = |outgoing: &&mut Outgoing| outgoing.transfer == transfer;
         let outgoing = self.outgoing.get_mut(&key).filter(of_this)?;
         let version = outgoing.version;
@@ -276,7 +277,7 @@ impl Sending {
             (PushRead::Stat, Ok(ReadReply::Stat(Some(stat))))
                 if nacre_object::Context::of(Some(stat.clone())).version == version =>
             {
-                // What is known to be empty is not read.
+                // Data known to be empty is not read.
                 if stat.size == 0 {
                     outgoing.data = Some(Payload::new());
                 }
@@ -340,7 +341,7 @@ impl Sending {
         sh.counters.pushed += 1;
     }
 
-    /// A part is durable at the receiver. Returns the object when all of it is.
+    /// A part is durable at the receiver. Returns the object when it is complete there.
     pub(super) fn on_push_ack(
         &mut self,
         from: OsdId,
@@ -351,7 +352,7 @@ impl Sending {
         let key = (from, message.object.clone());
         let outgoing = self.outgoing.get_mut(&key)?;
         let (push, _) = outgoing.sent.as_ref()?;
-        // An older program does not say of which transfer it has the part.
+        // An older program does not state to which transfer the part belongs.
         let other = message.transfer != push.transfer && message.transfer != 0;
         if other || message.part != push.part || message.version != push.version {
             return None;
@@ -378,21 +379,21 @@ impl Sending {
         None
     }
 
-    /// Nothing is sent any more.
+    /// Ends all transfers.
     pub(super) fn end_all(&mut self) {
         *self = Self::default();
     }
-    /// The object changes, and nobody is sent it any more as it was.
+    /// The object changes: ends all transfers of its old state.
     pub(super) fn end_all_of(&mut self, object: &ObjectId) {
         self.outgoing.retain(|(_, of), _| of != object);
     }
-    /// The object is not sent to the member any more.
+    /// Ends the object's transfer to the member.
     pub(super) fn end(&mut self, to: OsdId, object: &ObjectId) -> Option<Ended> {
         let Outgoing { version, holds, .. } = self.outgoing.remove(&(to, object.clone()))?;
         Some(Ended { version, holds })
     }
 
-    /// Sends again what was not acknowledged in time.
+    /// Resends unacknowledged parts.
     pub(super) fn retry(&mut self, at: &Interval, sh: &mut Shared) {
         let (now, after) = (sh.now, sh.config.timing.retry_interval);
         let mut again = Vec::new();
@@ -414,7 +415,7 @@ impl Sending {
         }
     }
 
-    /// Sends an object from its beginning; it stays held meanwhile.
+    /// Restarts a transfer; the object stays held.
     fn begin_again(&mut self, to: OsdId, object: &ObjectId, at: &Interval, sh: &mut Shared) {
         let transfer = self.number(sh.now);
         let Some(outgoing) = self.outgoing.get_mut(&(to, object.clone())) else {
@@ -446,7 +447,7 @@ fn part(object: &ObjectId, version: Version, part: u32, at: &Interval) -> Push {
     }
 }
 
-/// A transfer begins with what the object is.
+/// A transfer begins with the object's state.
 fn read_stat(to: OsdId, object: &ObjectId, transfer: u64, at: &Interval, sh: &mut Shared) {
     let read = Read::Stat(key::store_key(at.pg, object));
     let awaited = Awaited::PushRead {

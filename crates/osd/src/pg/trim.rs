@@ -1,27 +1,27 @@
-//! Clones that preserve only removed snapshots go, and orphans with them; the space comes back
-//! (CHECKLIST CEPH-09).
+//! Trimming: removes clones that preserve only removed snapshots, and orphans; their space is
+//! reclaimed (CHECKLIST CEPH-09).
 //!
 //! ```text
 //!  the map removes a snapshot, or an interval begins
-//!    ─▶ a page of the group's objects ─▶ names that have clones ─▶ a few at a time, in the live object's queue:
-//!         log:  n    live  SnapSet without the dead; gone, if it was there for them only
-//!               n+1  :3    Remove                       the live object first: what is interrupted leaves an orphan, which the next pass finds
+//!    ─▶ a page of the PG's objects  ─▶ names that have clones ─▶ a few at a time, in the live object's queue:
+//!         log:  n    live  SnapSet without the removed; deleted, if it existed only for them
+//!               n+1  :3    Remove                       the live object first: an interruption leaves an orphan for the next pass
 //! ```
-//! Only the primary of a clean group trims. Where somebody is nearly full, that of any group that
-//! is served, as far as nobody lacks anything of a name: recovery and backfill may have to wait for
-//! the very room that trimming gives back (simulator, small devices full of clones, seeds 2851 and
-//! 3761). Where somebody lacks a clone, its removal must not be the end of the last copy: an
-//! interval that ends before it is committed brings the live object back, which names the clone
-//! (seed 4961).
+//! Only the primary of a clean PG trims. If an OSD is nearly full, the primary of any PG that is
+//! served trims, provided that no member lacks an object of the name: recovery and backfill may
+//! have to wait for the very space that trimming frees (simulator, small devices full of clones,
+//! seeds 2851 and 3761). If a member lacks a clone, its removal must not remove the last replica:
+//! an interval that ends before the removal is committed brings back the live object, which names
+//! the clone (seed 4961).
 //!
-//! What a pass has done is in the objects. The first pass of
-//! an interval looks at all clones of the group, for orphans. Later passes look only at clones that
-//! may preserve a snapshot removed since the last pass: a clone's snapshots come after the previous
-//! clone of its name. The index lists the clones ([`crate::clones`]): the cost of a pass grows with
-//! clones, not with objects (F52).
+//! The progress of a pass is stored in the objects. The first pass of an interval examines all
+//! clones of the PG, for orphans. Later passes examine only clones that may preserve a snapshot
+//! removed since the last pass: a clone's snapshots come after the previous clone of its name. The
+//! index lists the clones ([`crate::clones`]): the cost of a pass grows with clones, not with
+//! objects (F52).
 //!
-//! Invariant: a clone goes when no SnapSet names it any more, or with the update that takes it out
-//! of the one that does.
+//! Invariant: a clone is removed when no SnapSet names it any more, or with the update that removes
+//! it from the SnapSet that does.
 
 use super::local::{Local, Ops};
 use super::pending::Pending;
@@ -42,45 +42,47 @@ use nacre_wire::msg::replication::Effect;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 
-/// Names that are looked at or trimmed at one time, per group.
+/// The number of names examined or trimmed at one time, per PG.
 const ROOM: usize = 4;
 
 /// Bytes of names of one page.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// What trimming is doing at the primary.
+/// The state of trimming at the primary.
 #[derive(Debug, Default)]
 pub struct Trimming {
-    /// The pool's removed snapshots, as of the pass under way or done; `None` before the first.
+    /// The pool's removed snapshots at the time of the current or last pass; `None` before the
+    /// first.
     seen: Option<Ranges>,
-    /// Those of the last pass that was done to the end.
+    /// Those of the last completed pass.
     done: Option<Ranges>,
-    /// What this pass looks for; `None`: all clones.
+    /// The snapshots that this pass looks for; `None`: all clones.
     new: Option<Ranges>,
-    /// A pass is to be done, or goes on.
+    /// A pass is due or in progress.
     pub(super) pending: bool,
-    /// Where the next page begins; `None`: the last was read.
+    /// The beginning of the next page; `None`: the last was read.
     from: Option<Bytes>,
-    /// The page that is being read; the answer of a pass that was given up has another number.
+    /// The number of the page being read; the reply of an abandoned pass has another number.
     listing: Option<u64>,
     pages: u64,
-    /// Live objects whose names have clones, and which.
+    /// Live objects whose names have clones, with the clones.
     candidates: VecDeque<(ObjectId, BTreeSet<SnapId>)>,
-    /// Those in their queues, and those whose last update is not committed yet.
+    /// Objects in their queues, and those whose last update is not committed yet.
     busy: BTreeMap<ObjectId, Option<Version>>,
     filling: bool,
-    /// A name of this pass could not be looked at: the next one looks for the same as well.
+    /// A name of this pass could not be examined: the next pass looks for the same snapshots as
+    /// well.
     failed: bool,
-    /// Somebody lacks something of a name of this pass: it is done again.
+    /// A member lacks an object of a name of this pass: the pass is repeated.
     lacked: bool,
-    /// It is done again for that reason.
+    /// This pass is a repetition for that reason.
     again: bool,
     /// Not before then.
     not_before: Time,
 }
 
 impl Trimming {
-    /// Names that wait for their turn in their queues.
+    /// The number of names that wait in their queues.
     pub(super) fn in_queues(&self) -> usize {
         self.busy
             .values()
@@ -88,8 +90,8 @@ impl Trimming {
             .count()
     }
 
-    /// Whether a name could not be trimmed, since a member lacks an object of it. Where no snapshot
-    /// was ever removed, trimming frees no room.
+    /// Whether a name could not be trimmed because a member lacks an object of it. If no snapshot
+    /// was ever removed, trimming frees no space.
     pub(super) fn lacks(&self) -> bool {
         (self.lacked || self.again)
             && self
@@ -120,7 +122,7 @@ impl Trimming {
         }
     }
 
-    /// The name's turn is over, and nothing came of it: the next pass looks at it again.
+    /// The name's turn ended without a result: the next pass examines it again.
     pub(super) fn forget(&mut self, object: &ObjectId) {
         self.busy.remove(object);
         self.failed = true;
@@ -177,8 +179,8 @@ impl Trimming {
         at.read(sh, read, Awaited::TrimList(page));
     }
 
-    /// What we lack ourselves is in no page. Looked at once: during an interval nothing more is
-    /// missing but what rots, and that is in the index.
+    /// Objects that we lack ourselves are in no page. Checked once: during an interval only
+    /// corruption adds missing objects, and those are in the index.
     fn note_missing_clones(&mut self, local: &Local) {
         let new = &self.new;
         let of_use = |id| {
@@ -192,9 +194,9 @@ impl Trimming {
         self.lacked |= missing.any(|clone| of_use(clone.snapshot));
     }
 
-    /// The store has listed a page. Says whether its names can be taken on.
+    /// The store has listed a page. Returns whether its names can be processed.
     fn on_list(&mut self, page: u64, reply: Result<ReadReply, ReadError>, sh: &mut Shared) -> bool {
-        // A pass that was begun anew meanwhile reads its own first page.
+        // A pass that was restarted meanwhile reads its own first page.
         if self.listing != Some(page) {
             return false;
         }
@@ -256,19 +258,19 @@ impl Lead<'_> {
         }
     }
 
-    /// Whether now is the time. See the module head.
+    /// Whether trimming is allowed now. See the module head.
     fn may_trim(&self, sh: &Shared) -> bool {
         let active = || self.primary.is_active();
         self.primary.is_clean(self.local, self.interval) || (self.interval.is_full(sh) && active())
     }
 
-    /// Goes on with a pass, if there is one.
+    /// Continues a pass, if there is one.
     pub(super) fn trim_tick(&mut self, sh: &mut Shared) {
         if !self.primary.trimming.pending || !self.may_trim(sh) {
             return;
         }
         self.trim_go_on(sh);
-        // Where clones have to be looked for among all names, a page a tick is enough.
+        // If clones must be searched among all names, one page per tick is enough.
         if !self.local.clones_known {
             self.primary
                 .trimming
@@ -276,7 +278,7 @@ impl Lead<'_> {
         }
     }
 
-    /// Takes on the next names, as far as there is room.
+    /// Begins the next names, up to the limit.
     pub(super) fn trim_go_on(&mut self, sh: &mut Shared) {
         let primary = &mut *self.primary;
         if !primary.trimming.pending || primary.trimming.filling {
@@ -312,8 +314,8 @@ impl Lead<'_> {
         }
     }
 
-    /// The front of a live object's queue, when it is to be trimmed. Clones that it touches are
-    /// ready (`snapshots.rs`).
+    /// The front of a live object's queue, which is to be trimmed. The clones concerned are ready
+    /// (`snapshots.rs`).
     pub(super) fn trim_object(
         &mut self,
         op: Pending,

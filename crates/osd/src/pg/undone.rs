@@ -1,4 +1,4 @@
-//! Replicas that have more than they should: updates that an adopted log undid.
+//! Replicas with updates that they should not have: those that an adopted log has undone.
 //!
 //! ```text
 //!   log here      4'61 ── 4'62                      the replica is at 4'62, an unanswered update
@@ -8,8 +8,8 @@
 //! other may each have an unanswered update of their own; then no member has 61, although nothing
 //! was lost (simulator, seed 3656). So the undone updates stay noted beside the missing object, and
 //! a primary that finds no other source can order them again (`redo.rs`). Clones that those updates
-//! made belong to the note. They stay in the store as orphans as long as it does (`snapshots.rs`),
-//! because the snapshots' content may be nowhere else.
+//! made belong to the note. They stay in the store as orphans as long as the note (`snapshots.rs`),
+//! because the snapshots' content may exist nowhere else.
 //!
 //! Not noted: replicas that were missing or had lost a part already, and those of which an undone
 //! update changed or removed an older clone.
@@ -27,10 +27,10 @@ use nacre_types::{ObjectId, Version};
 use nacre_wire::msg::replication::Undone;
 use nacre_wire::{Record, Wire};
 
-/// Bytes of undone updates that are noted of one object, about.
+/// The approximate maximum of noted bytes of undone updates per object.
 const NOTED_MAX: usize = 64 << 10;
 
-/// The last of the undone updates of the object itself: its copy is at that version.
+/// The last undone update of the object itself: its replica is at that version.
 pub(super) fn last(undone: &Undone) -> &Record {
     undone
         .entries
@@ -40,7 +40,7 @@ pub(super) fn last(undone: &Undone) -> &Record {
         .expect("a copy is noted for updates on it")
 }
 
-/// What the copy consists of: clones that were made, and the object at the end, unless it is gone.
+/// The parts of the replica: the clones made, and the final object, unless it is deleted.
 pub(super) fn parts(undone: &Undone) -> impl Iterator<Item = &Record> {
     let clones = undone
         .entries
@@ -50,8 +50,8 @@ pub(super) fn parts(undone: &Undone) -> impl Iterator<Item = &Record> {
 }
 
 impl Local {
-    /// What our copy of the object is, which is to go back to `base`, when the log has just lost
-    /// `entries` of its name; nothing if that is of no use.
+    /// The note on our replica of the object, which must return to `base`, when `entries` of its
+    /// name were just removed from the log; `None` if the replica is useless.
     pub(super) fn copy_with_undone(
         &self,
         object: &ObjectId,
@@ -79,7 +79,7 @@ impl Local {
         })
     }
 
-    /// Our copy of a missing object is this.
+    /// Notes the undone updates on our replica of a missing object.
     pub(super) fn note_undone(&mut self, undone: Undone, ops: &mut Ops) {
         self.set(
             ops,
@@ -88,8 +88,8 @@ impl Local {
         self.undone.insert(undone.object.clone(), undone);
     }
 
-    /// Our copy of the object is no use any more, or is an object like others again: then its
-    /// clones stay, otherwise they go.
+    /// Our replica of the object is useless now, or is an ordinary object again: in the latter case
+    /// its clones stay, otherwise they are removed.
     pub(super) fn forget_undone(&mut self, object: &ObjectId, clones_stay: bool, ops: &mut Ops) {
         let Some(undone) = self.undone.swap_remove(object) else {
             return;
@@ -104,8 +104,8 @@ impl Local {
         }
     }
 
-    /// Something else is to be in a clone's place: what the copy of its object names is not there
-    /// any more.
+    /// A clone's place is needed for another object: the clone that the note names is no longer
+    /// there.
     pub(super) fn clone_is_needed(&mut self, object: &ObjectId, ops: &mut Ops) {
         if snaps::is_clone(object) && !self.undone.is_empty() {
             self.forget_undone(&snaps::live(object), false, ops);

@@ -1,16 +1,16 @@
-//! Deletions of objects that somebody lacks: they wait for no copy (DESIGN §3, full: deletes always
-//! work).
+//! Deletions of objects that a member lacks: they do not wait for recovery (DESIGN §3, full:
+//! deletes always work).
 //!
 //! ```text
-//!  a member lacks it      the entry goes without effects: who has the object removes it, who lacks it has nothing more to get
-//!  the primary lacks it   it asks somebody who has it; the first part says what the object is (attributes, size), and a deletion wants no more
+//!  a member lacks it      the entry is sent without effects: members with the object remove it, others need nothing more
+//!  the primary lacks it   it pulls the object; the first part has the attributes and the size, and a deletion needs no more
 //! ```
-//! A nearly full member has no room for what recovery brings, and the deletion that waited for that
-//! was the one that would have made room: where everybody only deleted, everybody waited for ever
+//! A nearly full member has no space for recovered objects, and the deletion that waited for
+//! recovery was the one that would have freed space: when clients only deleted, all waited for ever
 //! (simulator, seed 1824).
 //!
-//! What leaves something, a clone or what its clones need, waits like every update; but not for a
-//! member that has no room and has to act (`cover.rs`).
+//! A deletion that leaves something, a clone or data for its clones, waits like every update; but
+//! not for a member that has no space and must act (`cover.rs`).
 
 use super::Lead;
 use super::primary::Primary;
@@ -23,7 +23,7 @@ use nacre_wire::msg::client::OpFailure;
 use nacre_wire::msg::replication::Push;
 
 impl Primary {
-    /// An object was deleted that some of those who get updates lacked.
+    /// An object was deleted that some receivers lacked.
     pub(super) fn nobody_lacks(&mut self, object: &ObjectId) {
         for peer in self.peers.values_mut() {
             peer.missing.swap_remove(object);
@@ -33,8 +33,8 @@ impl Primary {
 }
 
 impl Lead<'_> {
-    /// The front of a queue waits until the object has been copied to others. What only deletes it
-    /// does not, and nothing waits for who stands aside.
+    /// The front of a queue waits until the object has been pushed to others. A deletion does not,
+    /// and nothing waits for members that stand aside.
     pub(super) fn make_way(&mut self, object: &ObjectId, sh: &mut Shared) {
         let Some(deletes) = self
             .primary
@@ -47,9 +47,9 @@ impl Lead<'_> {
         self.stop_pushing(object, deletes, sh);
     }
 
-    /// Writes that would wait until recovery has room are told so: who is full refuses growth soon
-    /// (DESIGN §3). Others of the same object go on. Reads wait, and deletions of other clients go
-    /// before them.
+    /// Refuses writes that would wait until recovery has space: a full member refuses growth soon
+    /// (DESIGN §3). Other operations on the same object continue. Reads wait, and deletions of
+    /// other clients overtake them.
     pub(super) fn refuse_what_has_no_room(&mut self, sh: &mut Shared) {
         let patience = sh.config.timing.retry_interval * 2;
         if !self.primary.serves(sh.now) {
@@ -72,8 +72,8 @@ impl Lead<'_> {
         }
     }
 
-    /// Whether what is next only deletes the object that begins to come, and was executed: then the
-    /// object need not come.
+    /// Whether the next operation only deletes the object whose first part has arrived, and was
+    /// executed: then the object is no longer needed.
     pub(super) fn delete_by_first_part(
         &mut self,
         push: &Push,
@@ -94,7 +94,8 @@ impl Lead<'_> {
         let Some(state) = primary.objects.peek(object) else {
             return false;
         };
-        // Few are deleted while they come: the others' attributes are looked at by nobody.
+        // Few objects are deleted during their transfer: the attributes of the others are not
+        // decoded.
         let Some(front) = state.front().filter(|front| front.only_deletes()) else {
             return false;
         };
@@ -129,7 +130,7 @@ impl Lead<'_> {
             self.start_recovery(sh);
             self.process_object(object, sh);
         } else if let Some(state) = self.primary.objects.existing(object) {
-            // Refused: the object is still to come.
+            // Refused: the object is still needed.
             state.context = None;
         }
         gone

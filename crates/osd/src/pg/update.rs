@@ -1,5 +1,5 @@
-//! What an update is on its way: a change without a place in the log, an ordered one, one in
-//! flight; and what it does to the store.
+//! The states of an update: a change without a position in the log, an ordered one, one in flight;
+//! and its store operations.
 
 use super::local::Ops;
 use super::pending::Pending;
@@ -13,21 +13,21 @@ use nacre_wire::msg::client::{OpFailure, OpReply, RequestId, SubReply};
 use nacre_wire::msg::replication::Effect;
 use nacre_wire::{Payload, Record};
 
-/// A reply, ready to go.
+/// A reply, ready to be sent.
 #[derive(Debug)]
 pub struct Answer {
-    /// To whom.
+    /// The receiver.
     pub to: Entity,
-    /// It.
+    /// The reply.
     pub reply: OpReply,
     /// Its data.
     pub payload: Payload,
-    /// The operation, still counted as in hand.
+    /// The operation, still counted as in flight.
     pub op: Option<Pending>,
 }
 
 impl Answer {
-    /// An operation was done: it comes from `version`.
+    /// The answer of an executed operation: its result is of `version`.
     pub(super) fn new(op: Pending, version: Version, results: Vec<SubReply>) -> Self {
         let reply = OpReply {
             request: op.request.request,
@@ -43,7 +43,7 @@ impl Answer {
             op: Some(op),
         }
     }
-    /// The same operation has failed, whatever it has brought.
+    /// The same operation has failed, regardless of its results.
     pub(super) fn with_failure(mut self, failure: Option<OpFailure>) -> Self {
         self.reply.failure = failure;
         self
@@ -62,33 +62,34 @@ pub struct InFlight {
     pub version: Version,
     /// Its object.
     pub object: ObjectId,
-    /// What goes out when it is.
+    /// The answers to send when it is committed.
     pub answers: Vec<Answer>,
-    /// For sending it again.
+    /// Kept for resending.
     pub entry: Record,
-    /// For sending it again.
+    /// Kept for resending.
     pub effects: Vec<Effect>,
-    /// Everyone else gets the entry only.
+    /// All other members get the entry only.
     pub entry_only: bool,
-    /// For sending it again.
+    /// Kept for resending.
     pub payload: Payload,
-    /// Members that get it without data: they lacked the object when it was ordered. It is sent
-    /// again as it was sent first, whatever they have by then.
+    /// Members that get it without data: they lacked the object when it was ordered. It is resent
+    /// in the same form, even if they have the object by then.
     pub without: Vec<OsdId>,
     /// When it was last sent.
     pub sent: Time,
-    /// Its client wants to hear when it is applied in memory everywhere, and has not yet.
+    /// Its client requested a message when it is applied in memory everywhere, and has not got it
+    /// yet.
     pub early: bool,
-    /// What it takes of members' room, in bytes ([`crate::room`]).
+    /// The members' space that it takes, in bytes ([`crate::room`]).
     pub room: u64,
 }
 
-/// A change of an object that has no place in the log yet.
+/// A change of an object that has no position in the log yet.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) object: ObjectId,
     pub(super) before: Context,
-    /// The object afterwards, but for its version.
+    /// The object's context afterwards, except for its version.
     pub(super) context: Context,
     /// In order, without the version attribute.
     pub(super) effects: Vec<Effect>,
@@ -98,7 +99,7 @@ pub(super) struct Change {
     pub(super) results: Vec<SubReply>,
 }
 
-/// A change that has its place in the log.
+/// A change with its position in the log.
 #[derive(Debug)]
 pub(super) struct Ordered {
     pub(super) update: InFlight,
@@ -107,7 +108,7 @@ pub(super) struct Ordered {
 }
 
 impl Ordered {
-    /// An update whose outcome is here already, and comes to the others by recovery.
+    /// An update whose result is here already, and reaches the others by recovery.
     pub(super) fn without_data(update: InFlight, context: &Context) -> Self {
         let version = if update.entry.deleted() {
             Version::NONE
@@ -126,7 +127,7 @@ impl Ordered {
 }
 
 impl InFlight {
-    /// An update that nobody waits for yet.
+    /// An update without answers.
     pub(super) fn new(entry: Record, effects: Vec<Effect>, payload: Payload, now: Time) -> Self {
         Self {
             version: entry.version(),
@@ -143,7 +144,7 @@ impl InFlight {
         }
     }
 
-    /// One whose outcome is here, and which brings nobody anything but the entry.
+    /// An update whose result is here, and of which the others get only the entry.
     pub(super) fn without_data(entry: Record, now: Time) -> Self {
         Self {
             entry_only: true,
@@ -151,19 +152,19 @@ impl InFlight {
         }
     }
 
-    /// Whether the member has the object as it should be with this update, also if it lacked it.
-    /// (Others than those that act are brought it.)
+    /// Whether the member has the correct object after this update, even if it lacked it. (For
+    /// members that do not act, recovery brings the object.)
     pub(super) fn is_anew_at(&self, osd: OsdId, acting: &[OsdId]) -> bool {
         wipes(&self.effects) && acting.contains(&osd)
     }
 
-    /// What it is a clone of.
+    /// The origin of the clone that it makes.
     pub(super) fn clone_source(&self) -> Option<ObjectId> {
         clone_source(&self.object, &self.effects)
     }
 }
 
-/// The object that these effects on another of its name clone.
+/// The origin of the clone that these effects make.
 pub(super) fn clone_source(object: &ObjectId, effects: &[Effect]) -> Option<ObjectId> {
     let clone = |effect: &Effect| {
         if let Effect::CloneFrom { snapshot } = effect {
@@ -178,21 +179,21 @@ pub(super) fn clone_source(object: &ObjectId, effects: &[Effect]) -> Option<Obje
         .map(|snapshot| nacre_object::snaps::at(object, snapshot))
 }
 
-/// Whether these effects make an object anew, whatever there is: who lacks it needs nothing else.
+/// Whether these effects replace the object completely: members that lack it need nothing else.
 pub(super) fn wipes(effects: &[Effect]) -> bool {
     let clones = |effect: &Effect| matches!(effect, Effect::CloneFrom { .. });
     matches!(effects.first(), Some(Effect::Remove {})) && !effects.iter().any(clones)
 }
 
-/// Bytes that an update takes of a store, about: no less than what the store counts for the usual
-/// ones. Attributes and entries of omaps are records of its index, of which a byte takes more than
-/// one.
+/// The approximate bytes of a store that an update takes: at least what the store counts, for usual
+/// ones. Attributes and omap entries are records of its index, which take more than their own
+/// bytes.
 pub(super) fn room_of(effects: &[Effect], payload: &Payload) -> u64 {
     let records = nacre_store::INDEX_COST * nacre_object::evaluate::small_bytes(effects) as u64;
     nacre_wire::msg::payload_len(payload) as u64 + records + UPDATE_BESIDE
 }
 
-/// What gives an object the version of its last update, and says when that was.
+/// The operations that set an object's version to that of its last update, and the time.
 pub(super) fn version_attr(object: ObjectKey, entry: &Record) -> Op {
     let value = version_value(entry.version(), entry.modified_ms());
     Op::SetAttr {
@@ -211,7 +212,7 @@ pub(super) fn apply_update(
     ops: &mut Ops,
 ) -> Option<()> {
     let mut data = PayloadCursor::new(payload);
-    // Made once: it takes the hash of a name.
+    // Computed once: it hashes a name.
     let key = key::store_key(pg, entry.object());
     let object = || key.clone();
     for effect in effects {

@@ -1,4 +1,4 @@
-//! What the front of an object's queue waits for, and how clients are told.
+//! What the front of an object's queue waits for, and how clients are informed.
 
 use super::Interval;
 use super::backfill::Backfill;
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// What the front of an object's queue waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// The interval to be activated, or the old one's leases to run out.
+    /// The activation of the interval, or the expiry of the old one's leases.
     Serving,
     /// A read lease from every member.
     Lease,
@@ -32,17 +32,17 @@ pub(super) enum Wait {
     Order,
     /// The source of a class.
     Program,
-    /// Recovery to bring the object.
+    /// Recovery of the object.
     Missing,
-    /// Recovery to make enough copies of the object.
+    /// Recovery of enough replicas of the object.
     Degraded,
-    /// Other updates to be acknowledged: a member has no room for more at one time.
+    /// Acknowledgements of other updates: a member has no space for more at one time.
     Room,
-    /// Recovery or backfill to finish copying the object.
+    /// The end of the object's recovery or backfill.
     Held,
-    /// A clone of the object to be in a state that the operation can go on from.
+    /// A clone of the object, which is not ready.
     Clone,
-    /// The object that is copied.
+    /// The source of a copy.
     Source,
 }
 
@@ -69,7 +69,7 @@ fn ms_since(then: Time, now: Time) -> u64 {
 }
 
 impl Clones<'_> {
-    /// What the front of a queue that waits waits for recovery to bring.
+    /// The object whose recovery the front of a waiting queue waits for.
     fn copy_waited_for(&self, object: &ObjectId, wait: Wait, sh: &Shared) -> Option<ObjectId> {
         match wait {
             Wait::Missing | Wait::Degraded => Some(object.clone()),
@@ -83,7 +83,7 @@ impl Clones<'_> {
     }
 }
 
-/// What stands between an operation and its execution: a look at the group, and the queues.
+/// Determines what an operation waits for: reads the PG, and accesses the queues.
 #[derive(Debug)]
 pub(super) struct Gate<'a> {
     pub(super) local: &'a Local,
@@ -111,14 +111,14 @@ impl Gate<'_> {
         }
     }
 
-    /// What the front of the queue waits for recovery to bring: its object, or a clone that it
-    /// touches.
+    /// The object whose recovery the front of the queue waits for: its own, or a clone that it
+    /// uses.
     pub(super) fn awaited_copy(&mut self, object: &ObjectId, sh: &mut Shared) -> Option<ObjectId> {
         let wait = self.obstacle(object, sh)?;
         self.clones().copy_waited_for(object, wait, sh)
     }
 
-    /// What stands between the front of the queue and its execution.
+    /// What the front of the queue waits for, if anything.
     pub(super) fn obstacle(&mut self, object: &ObjectId, sh: &mut Shared) -> Option<Wait> {
         if !self.peering.serves(sh.now) {
             return Some(Wait::Serving);
@@ -144,18 +144,18 @@ impl Gate<'_> {
         }
         let is_write = front.is_write();
         let clones = front.clone_bytes.unwrap_or(0);
-        // As the update that comes of it is counted (`room_of`).
+        // Counted like the resulting update (`room_of`).
         let records = nacre_store::INDEX_COST * front.inline;
         let bytes =
             nacre_wire::msg::payload_len(&front.payload) as u64 + records + UPDATE_BESIDE + clones;
         let uncommitted = front.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
         let needs_copies = having < min_size || (is_write && lacking);
-        // What only deletes can do without, as far as it leaves nothing (to know that, the object
-        // is looked at) or there is no room for it.
+        // Deletions do not wait if they leave nothing (to know that, the object is read) or if
+        // there is no space for it.
         if needs_copies && (!front.only_deletes() || lost) {
             return Some(Wait::Degraded);
         }
-        // What was found damaged is looked at when nothing is under way on it.
+        // A replica found damaged is handled when no operation on it is in progress.
         if suspect {
             return Some(Wait::Order);
         }
@@ -201,7 +201,7 @@ impl Gate<'_> {
         None
     }
 
-    /// Tells clients why their operations wait.
+    /// Informs clients why their operations wait.
     pub(super) fn explain_waiting(&mut self, sh: &mut Shared) {
         let complain = sh.config.timing.complain_after;
         let now = sh.now;
@@ -263,7 +263,7 @@ impl Gate<'_> {
         }
     }
 
-    /// Whether an operation has waited a while for what recovery brings.
+    /// Whether an operation has waited a while for recovery.
     pub(super) fn someone_waits_for_a_copy(&mut self, sh: &mut Shared) -> bool {
         let patience = sh.config.timing.retry_interval * 2;
         if !self.peering.serves(sh.now) {
@@ -280,8 +280,8 @@ impl Gate<'_> {
         })
     }
 
-    /// Whether the front of the queue is of a client and has waited longer than `patience` for a
-    /// copy that has no room; and whether it writes. What only deletes is not waited for.
+    /// Whether the front of the queue is a client's operation that has waited longer than
+    /// `patience` for a recovery without space, and whether it writes. Deletions do not wait.
     pub(super) fn waits_for_room(
         &mut self,
         object: &ObjectId,
@@ -291,7 +291,7 @@ impl Gate<'_> {
         let front = self.objects.existing(object)?.front_mut()?;
         let late =
             sh.now.since(front.received) >= patience && front.is_clients() && !front.only_deletes();
-        // A call may turn out to read only; that is known before its object is here.
+        // A call may turn out to be read-only; that is known before its object is here.
         if !late || !learn_of_calls(front, &sh.programs) {
             return None;
         }
@@ -304,7 +304,7 @@ impl Gate<'_> {
 }
 
 impl Primary {
-    /// What stands between operations and their execution.
+    /// The machine that determines what operations wait for.
     pub(super) fn gate<'a>(&'a mut self, local: &'a Local, at: &'a Interval) -> Gate<'a> {
         Gate {
             local,

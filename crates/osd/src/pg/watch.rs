@@ -1,24 +1,24 @@
-//! Watchers at the primary: who is still there, and notifies that wait for them (CHECKLIST
-//! CEPH-09).
+//! Watchers at the primary: which are alive, and notifies that wait for them (CHECKLIST CEPH-09).
 //!
 //! ```text
-//!  Notify ─▶ at the front of the object's queue, like a read ─▶ WatchNotify to every watcher; the queue goes on
+//!  Notify ─▶ at the front of the object's queue, like a read ─▶ WatchNotify to every watcher; the queue continues
 //!                                                                 │ all acknowledged ──────────────▶ answer
 //!                                                                 └ timeout, silence, fence: missed
-//!                                                                     └▶ update: their watches go ─▶ committed ─▶ answer names them
+//!                                                                     └▶ update: removes their watches ─▶ committed ─▶ answer names them
 //! ```
-//! The watches themselves are replicated ([`nacre_object::claims`]). What is here is soft: a new
-//! primary knows nobody's silence and gives every watcher a full timeout from when it first looks
-//! at the object. A watcher's ping is a read of the object, so it is answered in order and under a
-//! lease, and says for certain whether the watch is there.
+//! The watches themselves are replicated ([`nacre_object::claims`]). The state here is soft: a new
+//! primary does not know when watchers were last heard, and gives each a full timeout from when it
+//! first loads the object. A watcher's ping is a read of the object, so it is answered in order and
+//! under a lease, and reports reliably whether the watch exists.
 //!
-//! Delivery is at least once while watcher and notifier live: a notifier's client sends its
-//! operation again after a failure, and watchers may see the same name twice. An answer that
-//! somebody missed it is remembered like any update's, in every member: a resend hears the same.
+//! Delivery is at least once while watcher and notifier are alive: a notifier's client resends its
+//! operation after a failure, and watchers may see the same id twice. An answer that a watcher
+//! missed the notify is remembered by every member, like the answer of an update: a resend gets the
+//! same.
 //!
-//! Invariants: a notify is answered only when everyone in its list has acknowledged or his watch is
-//! durably gone; what is told as gone is durably gone ([`Watching::farewells`] wait for the
-//! commit).
+//! Invariants: a notify is answered only when every watcher in its list has acknowledged or its
+//! watch is durably removed; a watch reported as removed is durably removed
+//! ([`Watching::farewells`] wait for the commit).
 
 use super::Lead;
 use super::notify::Notify;
@@ -35,30 +35,31 @@ use nacre_wire::{Message, Payload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Watchers of a group whose pings may wait for their objects' queues: more are not heard until
-/// there is room, and ask again.
+/// The number of watchers of a PG whose pings may wait in their objects' queues: further pings are
+/// dropped until there is space, and repeated by the watchers.
 const PROBES_MAX: usize = 1024;
 
-/// What the primary wants of an object itself.
+/// An operation of the primary itself on an object.
 #[derive(Clone, Debug)]
 pub enum Own {
-    /// These watches go. For a notify that they missed: who has acknowledged it, with what.
+    /// Removes these watches. For a notify that they missed: the watchers that acknowledged it,
+    /// with their replies.
     Drop {
-        /// Whose.
+        /// The watchers.
         watchers: BTreeSet<WatcherId>,
-        /// Of the notify, if it is for one.
+        /// The acknowledgements of the notify, if there is one.
         acked: BTreeMap<WatcherId, Payload>,
     },
-    /// A watcher asks whether his watch is there.
+    /// A watcher asks whether its watch exists.
     Probe {
-        /// Which.
+        /// The watcher.
         watcher: WatcherId,
         /// To be returned.
         stamp: u64,
     },
-    /// What only removed snapshots preserve goes.
+    /// Removes content that only removed snapshots preserve.
     Trim {
-        /// Clones that the store has; of those that the object does not know it knows nothing.
+        /// Clones in the store; the object's SnapSet may not know all of them.
         found: BTreeSet<SnapId>,
     },
 }
@@ -71,7 +72,7 @@ impl Own {
     }
 }
 
-/// What an update changes about an object's claims.
+/// An update's changes of an object's claims.
 #[derive(Debug, Default)]
 pub struct Change {
     removed: Vec<WatcherId>,
@@ -79,7 +80,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// From what was to what is.
+    /// The difference between two states.
     #[must_use]
     pub fn between(before: &Claims, after: &Claims) -> Self {
         if before == after {
@@ -102,17 +103,17 @@ struct Heard {
     timeout: Duration,
 }
 
-/// See the module head.
+/// The watchers of a PG; see the module head.
 #[derive(Debug, Default)]
 pub struct Watching {
-    /// When each watcher was last heard, of objects that were looked at.
+    /// When each watcher of a loaded object was last heard.
     heard: BTreeMap<ObjectId, BTreeMap<WatcherId, Heard>>,
-    /// When each holder of a lock was last heard, of objects that were looked at.
+    /// When each lock holder of a loaded object was last heard.
     leases: BTreeMap<ObjectId, BTreeMap<LockOwner, Time>>,
     pub(super) notifies: BTreeMap<RequestId, Notify>,
     /// Watchers whose ping is in an object's queue.
     probing: BTreeSet<WatcherId>,
-    /// Watches that are gone when the version is committed.
+    /// Watches that are removed when the version is committed.
     farewells: Vec<(Version, WatcherId)>,
 }
 
@@ -130,12 +131,12 @@ impl Watching {
     pub(super) fn operations(&self) -> impl Iterator<Item = &Pending> {
         self.notifies.values().map(|notify| &notify.op)
     }
-    /// How many pings wait in queues.
+    /// The number of pings that wait in queues.
     pub(super) fn probing(&self) -> usize {
         self.probing.len()
     }
 
-    /// Operations in hand, to be thrown away.
+    /// Removes the operations in flight, to be discarded.
     pub fn drain(&mut self) -> Vec<Pending> {
         std::mem::take(self)
             .notifies
@@ -144,7 +145,7 @@ impl Watching {
             .collect()
     }
 
-    /// This is who claims something of the object: whoever is new has just been heard.
+    /// Sets the claims of the object: new ones count as just heard.
     pub fn look_at(&mut self, object: &ObjectId, claims: &Claims, now: Time) {
         if claims.watches.is_empty() {
             self.heard.remove(object);
@@ -176,7 +177,7 @@ impl Watching {
         }
     }
 
-    /// An update of the object got its place in the log.
+    /// An update of the object was assigned its position in the log.
     pub fn note(&mut self, object: &ObjectId, change: Change, version: Version, now: Time) {
         let Some(after) = change.after else { return };
         self.look_at(object, &after, now);
@@ -192,7 +193,8 @@ impl Watching {
             .extend(change.removed.into_iter().map(|id| (version, id)));
     }
 
-    /// Takes those whose watch is durably gone when everything up to `committed` is.
+    /// Takes the watchers whose watch is durably removed when everything up to `committed` is
+    /// durable.
     fn gone(&mut self, committed: Version) -> Vec<WatcherId> {
         let durable = self
             .farewells
@@ -204,8 +206,8 @@ impl Watching {
         durable
     }
 
-    /// A client has said something about an object: it holds its locks with a lease for as long
-    /// again.
+    /// A client has sent a message about an object: its leased locks on it are renewed for a full
+    /// term.
     pub fn hear(&mut self, object: &ObjectId, client: ClientId, instance: Instance, now: Time) {
         let Some(holders) = self.leases.get_mut(object) else {
             return;
@@ -218,7 +220,7 @@ impl Watching {
         }
     }
 
-    /// We slept: what was not heard meanwhile is our own fault.
+    /// We were stalled: silence during that time was our own fault.
     fn shift(&mut self, late: Duration) {
         let heard = self
             .heard
@@ -235,7 +237,8 @@ impl Watching {
         }
     }
 
-    /// Watchers that are gone for good, by object. They are named again only after another timeout.
+    /// Watchers whose timeout has expired, by object. They are returned again only after another
+    /// timeout.
     fn silent(
         &mut self,
         now: Time,
@@ -261,8 +264,8 @@ impl Watching {
 }
 
 impl Primary {
-    /// What waited for an object that nobody can read is answered and gone: a watcher among it may
-    /// ask again, and the trimmer goes on with other names.
+    /// Operations of our own on an object that no member can read are discarded: a watcher may ask
+    /// again, and the trimmer continues with other names.
     pub(super) fn forget_own(&mut self, op: &Pending) {
         match &op.own {
             Some(Own::Probe { watcher, .. }) => {
@@ -275,7 +278,7 @@ impl Primary {
 }
 
 impl Lead<'_> {
-    /// What claims are judged by.
+    /// The context in which claims are judged.
     pub(super) fn scene(&self, op: &Pending, context: &Context, sh: &Shared) -> Scene {
         let since = self.interval.since;
         let next = self.local.log.head().next_in(since);
@@ -287,7 +290,7 @@ impl Lead<'_> {
         self.primary.watching.scene(op, context, token, sh)
     }
 
-    /// Puts something of our own into an object's queue.
+    /// Puts an operation of our own into an object's queue.
     pub(super) fn queue_own(&mut self, from: Entity, object: &ObjectId, own: Own, sh: &mut Shared) {
         let request = OpRequest {
             pg: self.id(),
@@ -304,8 +307,8 @@ impl Lead<'_> {
         self.process_object(object, sh);
     }
 
-    /// The front of an object's queue, when it is about watchers. Reads among these stand here
-    /// under a lease, behind commits.
+    /// Executes a watch operation at the front of an object's queue. Reads among these are under a
+    /// lease here, after the commits.
     pub(super) fn execute_watch(&mut self, op: Pending, context: Context, sh: &mut Shared) {
         match op.own.clone() {
             Some(Own::Drop { watchers, acked }) => {
@@ -323,7 +326,7 @@ impl Lead<'_> {
                 };
                 sh.reply(op.from, Message::WatchPong(pong), Some(lease));
                 op.release(sh);
-                // It may have come from another primary just now.
+                // It may have arrived from another primary just now.
                 let of_object = |notify: &Notify| notify.op.request.object == op.request.object;
                 let watching = &mut self.primary.watching;
                 let ids = watching
@@ -341,7 +344,7 @@ impl Lead<'_> {
         }
     }
 
-    /// A watcher is there and asks whether his watch is.
+    /// A watcher is alive and asks whether its watch exists.
     pub fn on_watch_ping(&mut self, from: Entity, message: WatchPing, sh: &mut Shared) {
         let WatchPing {
             object,
@@ -363,8 +366,8 @@ impl Lead<'_> {
         let watching = &mut self.primary.watching;
         watching.hear_watcher(&object, &watcher, now);
         watching.hear(&object, watcher.client, watcher.instance, now);
-        // Who waits is answered once. A group that does not serve, or an object that nobody can
-        // read, holds up nobody else's.
+        // A waiting watcher is answered once. A PG that does not serve, or an object that no member
+        // can read, must not block other watchers.
         let watching = &mut self.primary.watching;
         if !serving || watching.probing.contains(&watcher) || watching.probing.len() >= PROBES_MAX {
             return;
@@ -373,7 +376,7 @@ impl Lead<'_> {
         self.queue_own(from, &object, Own::Probe { watcher, stamp }, sh);
     }
 
-    /// Who is silent loses his watch; notifies come again, or to their end.
+    /// Silent watchers lose their watches; notifies are resent or ended.
     pub(super) fn watch_tick(&mut self, sh: &mut Shared) {
         let (now, retry) = (sh.now, sh.config.timing.retry_interval);
         let primary = &mut *self.primary;
@@ -423,7 +426,7 @@ impl Lead<'_> {
 }
 
 impl Watching {
-    /// What claims are judged by, where an update would have the version `token`.
+    /// The context in which claims are judged, if an update would have the version `token`.
     pub(super) fn scene(
         &self,
         op: &Pending,
@@ -463,7 +466,7 @@ impl Watching {
         scene
     }
 
-    /// Tells watchers whose watch is durably gone.
+    /// Informs watchers whose watch is durably removed.
     pub(super) fn tell_gone(&mut self, committed: Version, sh: &mut Shared) {
         for watcher in self.gone(committed) {
             let pong = WatchPong {
@@ -493,7 +496,8 @@ mod tests {
     use crate::pg::testing::v;
     use nacre_wire::msg::watch::WatchRecord;
 
-    /// Told too early, a watcher could watch anew, and the old watch be there again after a crash.
+    /// If it were informed too early, a watcher could watch again, and the old watch could exist
+    /// again after a crash.
     #[test]
     fn a_watcher_is_told_when_the_removal_is_committed_and_not_with_an_earlier_update() {
         let watcher = |cookie| WatcherId {

@@ -5,6 +5,7 @@
 //! Clusters are numbered by the first coordinate of their centres, so that with time as the first
 //! coordinate cluster 3 is the third regime.
 
+use nacre_types::SplitMix64;
 use std::fmt;
 
 /// Maximum number of points per call.
@@ -78,7 +79,7 @@ pub fn kmeans(
     let round = 1 + (points.len() * k * dimensions) as u64 / 16;
     let mut best: Option<(f64, Vec<usize>, Vec<Vec<f64>>)> = None;
     for start in 0..STARTS {
-        let mut random = Random(seed ^ start.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut random = SplitMix64(seed ^ start.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         if !spend(round) {
             return Err(Refused::Unpaid);
         }
@@ -217,15 +218,15 @@ fn scale(points: &[Vec<f64>], dimensions: usize) -> (Vec<Vec<f64>>, Scale) {
 
 /// k-means++: each next centre is a point, drawn with probability proportional to the square of its
 /// distance to the centres so far.
-fn first_centres(points: &[Vec<f64>], k: usize, random: &mut Random) -> Vec<Vec<f64>> {
-    let mut centres = vec![points[(random.next() * points.len() as f64) as usize].clone()];
+fn first_centres(points: &[Vec<f64>], k: usize, random: &mut SplitMix64) -> Vec<Vec<f64>> {
+    let mut centres = vec![points[(random.unit() * points.len() as f64) as usize].clone()];
     let mut nearest: Vec<f64> = points
         .iter()
         .map(|point| distance(point, &centres[0]))
         .collect();
     while centres.len() < k {
         let total: f64 = nearest.iter().sum();
-        let mut left = random.next() * total;
+        let mut left = random.unit() * total;
         // If all remaining points equal centres, any will do.
         let chosen = nearest.iter().position(|d| {
             left -= d;
@@ -304,16 +305,4 @@ fn number(inertia: f64, assigned: &[usize], centres: Vec<Vec<f64>>, scale: &Scal
 
 fn distance(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
-}
-
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-struct Random(u64);
-impl Random {
-    /// In [0, 1).
-    fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let a = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let b = (a ^ (a >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((b ^ (b >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
 }

@@ -5,6 +5,7 @@ use super::{Trouble, cache, convert, errno_message, place};
 use crate::budget::{API_COST, SOURCE_MAX};
 use crate::{Kind, ScriptError, Severity};
 use mlua::{IntoLua, Lua, MultiValue, Table, Value};
+use nacre_types::SplitMix64;
 use std::sync::Arc;
 
 /// The table `N` of the prelude.
@@ -71,9 +72,7 @@ pub(super) fn table(lua: &Lua, meter: &Arc<Meter>) -> mlua::Result<Table> {
             let mut trouble = lua
                 .app_data_mut::<Trouble>()
                 .expect("set at the start of every call");
-            trouble.random = trouble.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            // The upper 53 bits: [0, 1), every value exactly representable as a double.
-            Ok((mix(trouble.random) >> 11) as f64 / (1_u64 << 53) as f64)
+            Ok(trouble.random.unit())
         })?,
     )?;
     table.set(
@@ -81,7 +80,7 @@ pub(super) fn table(lua: &Lua, meter: &Arc<Meter>) -> mlua::Result<Table> {
         lua.create_function(|lua, seed: f64| {
             lua.app_data_mut::<Trouble>()
                 .expect("set at the start of every call")
-                .random = seed.to_bits();
+                .random = SplitMix64(seed.to_bits());
             Ok(())
         })?,
     )?;
@@ -129,13 +128,6 @@ impl<T: mlua::IntoLuaMulti> IntoValues for T {
     fn into_values(self, lua: &Lua) -> mlua::Result<MultiValue> {
         self.into_lua_multi(lua)
     }
-}
-
-/// SplitMix64's finaliser (Steele, Lea, Flood, OOPSLA 2014).
-const fn mix(state: u64) -> u64 {
-    let a = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let b = (a ^ (a >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    b ^ (b >> 31)
 }
 
 /// The text of one of our values that a script may see.

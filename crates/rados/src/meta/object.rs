@@ -10,7 +10,7 @@ use super::state::{Damaged, State};
 use crate::error::RadosError;
 use bytes::Bytes;
 use nacre_client::{Completion, Done, Driven, Failure, Operation, Refused};
-use nacre_types::{ObjectId, PoolId, Time, Version};
+use nacre_types::{ObjectId, PoolId, Time, Version, random::mix};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -118,11 +118,8 @@ impl<D: Driven, L: Locate> Object<D, L> {
     pub fn make_way(&mut self, lost: u32) {
         let begun = self.objects.now();
         let most = WRITE.saturating_mul(1 << lost.min(BACKOFFS_MAX)).as_nanos() as u64;
-        // SplitMix64's finisher.
-        let mut drawn = begun.0 ^ u64::from(lost);
-        drawn = (drawn ^ (drawn >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        drawn = (drawn ^ (drawn >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let wait = Duration::from_nanos((drawn ^ (drawn >> 31)) % most);
+        let drawn = mix(begun.0 ^ u64::from(lost));
+        let wait = Duration::from_nanos(drawn % most);
         loop {
             let left = wait.saturating_sub(self.objects.now().since(begun));
             if left.is_zero() {

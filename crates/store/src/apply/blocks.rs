@@ -1,4 +1,4 @@
-//! Writing, zeroing and cutting an object's data.
+//! Writing, zeroing and truncating an object's data.
 
 use super::{Attempt, Open, Step, Stop, block_range, fits_inline, split};
 use crate::format::checksum::BlockData;
@@ -6,11 +6,11 @@ use crate::format::object::BlockRef;
 use crate::format::{BLOCK, BLOCK_U64, ZEROS};
 use bytes::{Bytes, BytesMut};
 
-/// So many blocks of a lone writer go through the log: of more, writing them once saves more than a
-/// second place costs.
+/// The maximum number of blocks of a lone writer that go through the log: for more, writing them
+/// once saves more than a second place costs.
 const LONE_BLOCKS_MAX: u64 = 4;
 
-/// Hands out the next bytes of a list of segments, as slices.
+/// Returns the next bytes of a list of segments, as slices.
 struct Segments<'s> {
     rest: &'s [Bytes],
     skip: usize,
@@ -76,7 +76,7 @@ impl Attempt<'_> {
         self.write_blocks(open, 0, &[inline], false)
     }
 
-    /// Contents of blocks of which a part will stay, and whether they are what was once written.
+    /// Contents of blocks of which a part will stay, and whether they passed their checksum.
     pub(super) fn old_blocks(
         &mut self,
         blocks: &[BlockRef],
@@ -118,7 +118,7 @@ impl Attempt<'_> {
         let (first, after) = block_range(offset, end);
         self.need_shards(open, split(first).0, split(after - 1).0)?;
 
-        // Old content of the blocks at the edges, where the write does not cover them.
+        // Old content of the partly written blocks at both ends.
         let partial = |index: u64| index * BLOCK_U64 < offset || (index + 1) * BLOCK_U64 > end;
         let last = (after - first > 1).then_some(after - 1);
         let edges: Vec<u64> = std::iter::once(first)
@@ -181,7 +181,7 @@ impl Attempt<'_> {
             }
             let content = BlockData::from_segments(content);
             let crc = content.crc();
-            // A block of which a part is lost must stay unreadable: give it a checksum that cannot
+            // A block of which a part is lost must stay unreadable: it gets a checksum that cannot
             // match.
             let of_content = crc;
             let crc = if whole { crc } else { !crc };
@@ -207,8 +207,8 @@ impl Attempt<'_> {
             if !stays && (large || !partial(index) && !alone) {
                 self.beside.insert(unit, (content, of_content));
             } else {
-                // What this transaction writes beside the log to this unit comes before: the
-                // write-back is later.
+                // This transaction's write beside the log to this unit comes first: the write-back
+                // is later.
                 self.deferred.insert(unit, content);
             }
         }
@@ -240,7 +240,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Zeros a part of one block, if there is such a block.
+    /// Zeroes a part of one block, if the block exists.
     fn zero_part(&mut self, open: &mut Open, offset: u64, end: u64) -> Step<()> {
         let index = offset / BLOCK_U64;
         self.need_shards(open, split(index).0, split(index).0)?;
@@ -269,7 +269,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Gives back the blocks from `first` up to `after`.
+    /// Frees the blocks from `first` up to `after`.
     pub(super) fn punch(&mut self, open: &mut Open, first: u64, after: u64) -> Step<()> {
         if first >= after {
             return Ok(());

@@ -14,7 +14,7 @@ enum Piece {
     Zeros(u64),
     /// Whole blocks that both objects can hold.
     Block(BlockRef),
-    /// Bytes, and whether they are what was once written.
+    /// Bytes, and whether they passed their checksum.
     Bytes(Vec<Bytes>, bool),
 }
 
@@ -73,7 +73,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// One more reference to a block of an object.
+    /// Adds a reference to a block of an object.
     fn share(&mut self, source: &mut Open, index: u64) -> Step<BlockRef> {
         let block = BlockRef {
             shared: true,
@@ -86,8 +86,8 @@ impl Attempt<'_> {
         Ok(block)
     }
 
-    /// What this transaction did to an omap before it was cloned, done to the copy made before the
-    /// transaction. The copy has a reader now.
+    /// Applies this transaction's earlier changes of an omap to the copy that was made before the
+    /// transaction. The copy is referred to from now on.
     fn overlay_copy(&mut self, source: u64, copy: u64) {
         let (first, end) = (keys::omap(source, &[]), keys::end(keys::TAG_OMAP, source));
         let ranges: Vec<(Bytes, Bytes)> = self.out.change.ranges.clone();
@@ -186,8 +186,8 @@ impl Attempt<'_> {
         })
     }
 
-    /// Takes the range apart; references are counted here, before the target (perhaps the same
-    /// object) changes.
+    /// Splits the range into pieces; references are counted here, before the target (perhaps the
+    /// same object) changes.
     fn pieces(
         &mut self,
         source: &mut Open,

@@ -1,20 +1,20 @@
-//! What the check knows of every unit of a device: a byte and two bits.
+//! The check's state of every unit of a device: a byte and two bits.
 
 use crate::alloc::Allocator;
 use std::collections::BTreeMap;
 
-/// Users of units, counted by the check itself, beside what the allocation's records say.
+/// Users of units, counted by the check itself, besides the allocation records.
 #[derive(Debug)]
 pub(super) struct Units {
-    /// [`MANY`]: the number stands in `many`.
+    /// [`MANY`]: the number is in `many`.
     users: Vec<u8>,
     many: BTreeMap<u64, u32>,
-    /// Some user believes that it is the only one.
+    /// Some user assumes that it is the only one.
     exclusive: Vec<u64>,
     taken: Vec<u64>,
 }
 
-/// From so many users on, a unit has its number elsewhere: few are shared by as many.
+/// From this number of users on, the number is kept elsewhere: few units are shared that often.
 const MANY: u8 = u8::MAX;
 
 fn at(unit: u64) -> (usize, u64) {
@@ -22,7 +22,7 @@ fn at(unit: u64) -> (usize, u64) {
 }
 
 impl Units {
-    /// No users yet; what `allocator` has taken must be data's.
+    /// No users yet; all units that `allocator` has taken must belong to data.
     pub(super) fn new(units: u64, allocator: &Allocator) -> Self {
         let length = usize::try_from(units).expect("checked on a machine that can hold the table");
         let mut taken = vec![0; length.div_ceil(64)];
@@ -38,7 +38,7 @@ impl Units {
         }
     }
 
-    /// One more user; `false` if the device has no such unit.
+    /// Adds a user; `false` if the device has no such unit.
     pub(super) fn used(&mut self, unit: u64, exclusive: bool) -> bool {
         let Some(users) = usize::try_from(unit)
             .ok()
@@ -83,7 +83,7 @@ impl Units {
 mod tests {
     use super::*;
 
-    /// A snapshot a day shares a block that never changes more than 255 times.
+    /// With a snapshot a day, more than 255 clones share a block that never changes.
     #[test]
     fn users_are_counted_beyond_a_byte() {
         let mut units = Units::new(100, &Allocator::new(100, 0));

@@ -3,7 +3,7 @@
 //! ```text
 //!  collections · heads, each with its further shards (and data) · shards · omaps     then: units beside reference counts, in order
 //!                  │ number, 8 B                              ▲       ▲
-//!                  └──────────── sorted: whose shards and omaps exist ┘
+//!                  └──────────── sorted: owners of shards and omaps    ┘
 //! ```
 //! In memory: [`Units`], 8 B per object, and a page of records.
 
@@ -21,10 +21,10 @@ use crate::replay::Replay;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Records read at once, and their bytes.
+/// The maximum number of records read at once, and their bytes.
 const PAGE: (usize, usize) = (1024, 1 << 20);
 
-/// What the walk reads from.
+/// The data that the walk reads.
 pub(super) struct Source<'s> {
     pub(super) index: &'s Index,
     pub(super) device: &'s dyn BlockingDevice,
@@ -33,7 +33,7 @@ pub(super) struct Source<'s> {
 }
 
 impl Source<'_> {
-    /// Each record from one key to another.
+    /// Calls `what` for each record from one key to another.
     fn each(
         &self,
         from: &[u8],
@@ -53,7 +53,7 @@ impl Source<'_> {
         }
     }
 
-    /// A block as it will be once the log is replayed.
+    /// The content of a block after the log is replayed.
     fn block(&self, unit: u64, out: &mut [u8]) -> Result<(), DeviceError> {
         match self
             .replay
@@ -65,13 +65,13 @@ impl Source<'_> {
     }
 }
 
-/// An object's number, and what else stands under it in the index.
+/// An object's number, and the kinds of records that exist under it in the index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Number(u64);
 impl Number {
     const SHARDS: u64 = 1 << 63;
     const OMAP: u64 = 1 << 62;
-    /// No store gives as many.
+    /// No store assigns numbers this large.
     const MAX: u64 = Self::OMAP - 1;
 
     fn of(head: &Head) -> Self {
@@ -94,10 +94,10 @@ pub(super) struct Walk<'w> {
     units: Units,
     objects: BTreeMap<CollectionId, u64>,
     counts: BTreeMap<CollectionId, u64>,
-    /// Sorted once all heads have been seen.
+    /// Sorted after all heads have been read.
     numbers: Vec<Number>,
-    /// The number asked for last, and whether what was asked for may stand under it: records of
-    /// one object follow each other.
+    /// The last number that was looked up, and whether records of that kind may exist under it:
+    /// records of one object are adjacent.
     owner: Option<(u8, u64, bool)>,
     content: Vec<u8>,
 }
@@ -122,7 +122,7 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// All of it; what is found is in the report.
+    /// Walks everything; findings go to the report.
     pub(super) fn run(mut self) -> Result<(), IndexError> {
         let source = Source { ..self.source };
         let (mut weight, mut recorded, mut sorted) = (0, None, false);
@@ -151,7 +151,7 @@ impl<'w> Walk<'w> {
         Ok(())
     }
 
-    /// Whether a record is sound in itself and stands where it may.
+    /// Whether a record is well-formed and at a valid place.
     fn record(&mut self, key: &Bytes, record: &Bytes) -> Result<bool, IndexError> {
         Ok(match (key[0], keys::number(key)) {
             (keys::TAG_BITMAP, _) => true,
@@ -203,7 +203,7 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// Whether a head says that records of this kind stand under its number.
+    /// Whether a head declares records of this kind under its number.
     fn is_owned(&mut self, tag: u8, number: u64) -> bool {
         if let Some((of, last, owned)) = self.owner
             && (of, last) == (tag, number)
@@ -223,7 +223,7 @@ impl<'w> Walk<'w> {
         owned
     }
 
-    /// A head with everything that it names, but for its omap.
+    /// Checks a head with everything that it names, except its omap.
     fn object(&mut self, key: &Bytes, head: &Head) -> Result<bool, IndexError> {
         self.report.objects += 1;
         let before = self.report.blocks;
@@ -236,7 +236,7 @@ impl<'w> Walk<'w> {
                 keys::end(keys::TAG_SHARD, head.number),
             );
             source.each(&from, &to, |record_key, record| {
-                // The shards' own turn says what is wrong with these keys and records themselves.
+                // The check of the shards reports errors of these keys and records themselves.
                 let Some(n) = keys::shard_number(record_key) else {
                     return Ok(());
                 };
@@ -287,7 +287,7 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// Users of units beside what is marked and what is recorded.
+    /// Compares the users of units with the allocation and the recorded counts.
     fn accounts(&mut self) -> Result<(), IndexError> {
         let source = Source { ..self.source };
         let mut next = source.layout.first_unit();
@@ -299,7 +299,7 @@ impl<'w> Walk<'w> {
                 return Ok(());
             };
             for (at, recorded) in counts {
-                // What lies past the device's end is as wrong as a count without users.
+                // A unit past the device's end is as wrong as a count without users.
                 let unit = group
                     .saturating_mul(REFERENCE_UNITS)
                     .saturating_add(at.into());
@@ -313,7 +313,7 @@ impl<'w> Walk<'w> {
         Ok(())
     }
 
-    /// Units with no recorded count, from `next` to before `unit`.
+    /// Checks units without a recorded count, from `next` to before `unit`.
     fn units_until(&mut self, next: &mut u64, unit: u64) {
         let end = unit.min(self.source.layout.units());
         while *next < end {

@@ -1,26 +1,25 @@
-//! CRC32C (Castagnoli, as iSCSI uses it), the one checksum of all formats.
+//! CRC32C (Castagnoli, as used by iSCSI), the one checksum of all formats.
 //!
-//! Under libFuzzer (`cfg(fuzzing)`, which nothing but cargo-fuzz sets) the checksums of what we
-//! parse ourselves are all the same number: a fuzzer that must guess checksums tests nothing behind
-//! them. Superblock and index blocks keep theirs ([`crc32c_always`]): behind these stands redb,
-//! which trusts its pages (it panics on bad ones, as fuzzing showed at once), and which these
-//! checksums are there for.
+//! Under libFuzzer (`cfg(fuzzing)`, set only by cargo-fuzz) the checksums of everything that we
+//! parse ourselves are the same number: a fuzzer that must guess checksums does not test the code
+//! behind them. Superblock and index blocks keep theirs ([`crc32c_always`]): redb trusts its pages
+//! (it panics on bad ones, as fuzzing showed at once), and these checksums protect it.
 
 use super::BLOCK;
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 
-/// Of one piece.
+/// The checksum of one piece.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     if cfg!(fuzzing) { 0 } else { crc32_iscsi(bytes) }
 }
 
-/// Of one piece, also under a fuzzer.
+/// The checksum of one piece, also under a fuzzer.
 pub(crate) fn crc32c_always(bytes: &[u8]) -> u32 {
     crc32_iscsi(bytes)
 }
 
-/// Of pieces in order, as if they were one.
+/// The checksum of several pieces in order, as if they were one.
 pub(crate) struct Crc(Digest);
 
 impl Crc {

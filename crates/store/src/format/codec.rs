@@ -9,7 +9,7 @@ pub(crate) trait Put {
     fn u16(&mut self, value: u16);
     fn u32(&mut self, value: u32);
     fn u64(&mut self, value: u64);
-    /// A byte string with a 32-bit length in front.
+    /// A byte string preceded by a 32-bit length.
     fn bytes(&mut self, value: &[u8]);
 }
 
@@ -42,7 +42,7 @@ impl Put for Vec<u8> {
 /// Takes from the front of a buffer; byte strings are slices of it, not copies.
 pub(crate) struct Take {
     bytes: Bytes,
-    /// What is taken already.
+    /// The number of bytes already taken.
     at: usize,
 }
 

@@ -12,7 +12,7 @@
 //! 11 number(u64) shard(u32)       blocks of one further shard (128 KiB of data)
 //! 12 number(u64) key…             omap entry
 //! ```
-//! An object's *number* is given to it for life and never reused; a rename moves only the head.
+//! An object's *number* is fixed for its lifetime and never reused; a rename moves only the head.
 
 use crate::api::{CollectionId, ObjectKey};
 use bytes::Bytes;
@@ -73,7 +73,7 @@ pub(crate) fn end(tag: u8, number: u64) -> Bytes {
         None => Bytes::copy_from_slice(&[tag + 1]),
     }
 }
-/// What a record counts in `INDEX_BYTES`.
+/// The contribution of a record to `INDEX_BYTES`.
 pub(crate) fn weight(key: &[u8], value_length: usize) -> u64 {
     if key == STATE || key == INDEX_BYTES {
         0
@@ -81,7 +81,7 @@ pub(crate) fn weight(key: &[u8], value_length: usize) -> u64 {
         (key.len() + value_length) as u64
     }
 }
-/// What follows tag and number.
+/// The part of a key after tag and number.
 pub(crate) fn rest(key: &Bytes) -> Bytes {
     key.slice(9..)
 }
@@ -105,7 +105,7 @@ pub(crate) fn shard_number(key: &[u8]) -> Option<u32> {
         key.get(9..13)?.try_into().expect("four bytes were taken"),
     ))
 }
-/// The group in a bitmap's key.
+/// The allocation group in a bitmap's key.
 pub(crate) fn bitmap_group(key: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(
         key.get(1..5)?.try_into().expect("four bytes were taken"),

@@ -1,24 +1,24 @@
-//! The write-ahead log's records: groups of transactions, each transaction as the index records,
-//! allocations and block payloads it results in (a physical redo log: replay looks nothing up and
+//! The write-ahead log's records: groups of transactions; each transaction as its resulting index
+//! records, allocations and block payloads (a physical redo log: replay looks nothing up and
 //! computes nothing).
 //!
 //! ```text
 //!  ┌ header 64 B ┬ transaction records ┬ payload blocks, 4 KiB each, in order of mention ┬ zeros to 4 KiB ┐
 //! ```
-//! A group is accepted only if its checksum holds, its position is the one it is found at (a
-//! recycled ring holds groups of earlier laps), and its epoch is the current one (an earlier
+//! A group is accepted only if its checksum matches, its position is its place in the ring (a
+//! recycled ring contains groups of earlier laps), and its epoch is the current one (an earlier
 //! instance of the daemon may have left groups behind that were never acknowledged and must not be
-//! resurrected behind newer ones). It also names the *salt* of its epoch, 64 random bits that were
-//! drawn when the store was opened: the ring holds what clients wrote, and without it
-//! a client could write a block that is a valid group.
+//! replayed after newer ones). It also contains the *salt* of its epoch, 64 random bits chosen when
+//! the store was opened: the ring contains clients' data, and without the salt a client could write
+//! a block that is a valid group.
 //!
 //! Blocks for fresh units are not in the log: they are written *beside* it, at the same time and
-//! under the same flush, and the record has their checksums. Of the last whole group the record may
-//! be on the device and such a block not: replay reads them. Of an earlier group they are there,
-//! since a group is written after the flush of the one before.
+//! under the same flush, and the record contains their checksums. For the last complete group, the
+//! record may be on the device and such a block not: replay reads the blocks. For an earlier group
+//! the blocks are there, since a group is written after the flush of the previous one.
 //!
-//! Magic, version, epoch, position and salt have their place in every version: a group of this
-//! epoch in another version is not the end of the log, it is a reason to refuse.
+//! Magic, version, epoch, position and salt have the same place in every version: a group of this
+//! epoch in another version is not the end of the log, but a reason to refuse it.
 
 use super::checksum::{BlockData, Crc};
 use super::codec::{Put, Take};
@@ -33,7 +33,7 @@ const SALT_AT: usize = 40;
 const CRC_AT: usize = 56;
 const TOMBSTONE: u32 = u32::MAX;
 
-/// What one transaction changes, as it is logged and replayed.
+/// The changes of one transaction, as logged and replayed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Change {
     /// Number for the next new object, after this transaction.
@@ -46,14 +46,14 @@ pub(crate) struct Change {
     pub(crate) ranges: Vec<(Bytes, Bytes)>,
     /// Index records: new value, or `None` to remove.
     pub(crate) records: Vec<(Bytes, Option<Value>)>,
-    /// Units whose content is in the log until it is written to its place.
+    /// Units whose content is in the log until it is written back.
     pub(crate) blocks: Vec<u64>,
-    /// Units taken here that are written beside the log, ascending, and the checksum of what is
-    /// written.
+    /// Units taken here that are written beside the log, ascending, and the checksum of their
+    /// content.
     pub(crate) beside: Vec<(u64, u32)>,
 }
 
-/// Runs of neighbours among units, ascending, each with what there is for it.
+/// Runs of adjacent units, ascending, each with the values of its units.
 pub(crate) fn runs<T>(units: &[(u64, T)]) -> impl Iterator<Item = &[(u64, T)]> {
     units.chunk_by(|(unit, _), (next, _)| *next == *unit + 1)
 }
@@ -146,9 +146,9 @@ impl Change {
 /// A group's header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupHeader {
-    /// The daemon's instance that wrote it.
+    /// The epoch of the daemon's instance that wrote it.
     pub(crate) epoch: u64,
-    /// Bytes ever logged before it: its place in the ring, and which lap.
+    /// Bytes ever logged before it: determines its place in the ring, and the lap.
     pub(crate) position: u64,
     /// Number of its first transaction.
     pub(crate) first: u64,
@@ -156,12 +156,12 @@ pub(crate) struct GroupHeader {
     pub(crate) meta_length: u32,
     /// Blocks of payload.
     pub(crate) blocks: u32,
-    /// Of its epoch.
+    /// The salt of its epoch.
     pub(crate) salt: u64,
     pub(crate) crc: u32,
 }
 
-/// Which log, and where in it: the same in every version of the format.
+/// Identifies a log, and a position in it: the same in every version of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sign {
     pub(crate) version: u16,
@@ -191,7 +191,7 @@ impl Sign {
             salt: number(SALT_AT),
         })
     }
-    /// It belongs to this log here, and this release cannot read it.
+    /// Whether it belongs to this log at this position, and this release cannot read it.
     pub(crate) fn is_foreign(&self, epoch: u64, position: u64, salt: u64) -> bool {
         self.version != VERSION && (self.epoch, self.position, self.salt) == (epoch, position, salt)
     }
@@ -222,7 +222,7 @@ impl GroupHeader {
 
     /// `None` if this is no header of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        // Nearly no block of a log that is looked through is one: seen before anything is copied.
+        // Few blocks of a scanned log are headers: checked before anything is copied.
         let bytes = bytes
             .get(..HEADER)
             .filter(|bytes| bytes.starts_with(&MAGIC.to_le_bytes()))?;
@@ -247,7 +247,7 @@ impl GroupHeader {
         })
     }
 
-    /// The checksum so far, to be continued over meta and payload.
+    /// The checksum of the header, to be continued over meta and payload.
     pub(crate) fn crc_start(&self) -> Crc {
         let mut crc = Crc::new();
         crc.update(&self.encode(0));
@@ -260,7 +260,7 @@ pub(crate) fn group_length(meta: usize, blocks: usize) -> u64 {
     ((HEADER + meta) as u64 + blocks as u64 * BLOCK_U64).next_multiple_of(BLOCK_U64)
 }
 
-/// A group as the segments to write: `header` says epoch, salt, position and first transaction.
+/// A group as the segments to write: `header` contains epoch, salt, position and first transaction.
 pub(crate) fn encode_group(
     header: GroupHeader,
     meta: Vec<u8>,
@@ -366,7 +366,7 @@ mod tests {
             format!("{:?}", [change, Change::default()])
         );
         let used = HEADER + meta_length + BLOCK;
-        // Reserved bytes are not read back and therefore not covered.
+        // Reserved bytes are ignored when read, and therefore not covered.
         for at in (0..used)
             .filter(|at| !(6..8).contains(at) && !(48..56).contains(at) && !(60..64).contains(at))
         {

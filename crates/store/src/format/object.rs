@@ -5,10 +5,10 @@
 //!   │                      └── shard 0: blocks 0..32
 //!   └── which further shards exist ──▶ shard n: blocks 32n..32n+32, a record of its own
 //! ```
-//! A 4 KiB overwrite therefore rewrites at most one record of some 200 bytes, however large the
-//! object.
+//! A 4 KiB overwrite therefore rewrites at most one record of some 200 bytes, independent of the
+//! object's size.
 //!
-//! Invariants: inline data and blocks exclude each other; no block lies at or past the object's
+//! Invariants: an object has inline data or blocks, not both; no block is at or past the object's
 //! end; bytes past the end in its last block are zero. Checked by the offline check.
 
 use super::checksum::crc32c;
@@ -28,14 +28,13 @@ const HEAD_VERSION: u8 = 1;
 const FLAG_OMAP: u8 = 1;
 const SHARED_BIT: u64 = 1 << 63;
 
-/// Where a block of data lies and what its checksum is.
+/// The unit of a block of data, and its checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockRef {
-    /// Number of its unit on the device; 0 (the superblock's) says that there is none, and the
-    /// block is zeros.
+    /// Number of its unit on the device; 0 (the superblock's) means none: the block is zeros.
     pub(crate) unit: u64,
     pub(crate) crc: u32,
-    /// A clone may refer to the unit too: never overwrite it in place, and ask the reference
+    /// A clone may refer to the unit too: never overwrite it in place, and check the reference
     /// counts before freeing it.
     pub(crate) shared: bool,
 }
@@ -46,8 +45,8 @@ impl BlockRef {
     }
 }
 
-/// Blocks of a shard, as far as the last that is no hole: a small object's one block needs no
-/// memory of its own.
+/// Blocks of a shard, up to the last one that is not a hole: a small object's one block needs no
+/// separate allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shard {
     blocks: SmallVec<[BlockRef; 1]>,
@@ -58,7 +57,7 @@ impl Shard {
         self.blocks.is_empty()
     }
 
-    /// The block at this place, below [`SHARD_BLOCKS`].
+    /// The block at this index, below [`SHARD_BLOCKS`].
     pub(crate) fn block(&self, at: usize) -> BlockRef {
         self.blocks.get(at).copied().unwrap_or_default()
     }
@@ -73,7 +72,7 @@ impl Shard {
         self.blocks.truncate(used.map_or(0, |last| last + 1));
     }
 
-    /// Runs of blocks that follow each other on the device: place and blocks.
+    /// Runs of blocks that are adjacent on the device: index and blocks.
     fn runs(&self) -> impl Iterator<Item = (usize, &[BlockRef])> {
         let follows = |a: &BlockRef, b: &BlockRef| {
             a.is_hole() == b.is_hole()
@@ -149,13 +148,13 @@ impl Shard {
     }
 }
 
-/// Appends the checksum of the record that begins at this byte.
+/// Appends the checksum of the record that begins at this offset.
 fn seal(out: &mut Vec<u8>, begin: usize) {
     let crc = crc32c(&out[begin..]);
     out.u32(crc);
 }
 
-/// The record without its checksum, if that holds.
+/// The record without its checksum, if the checksum matches.
 fn unseal(record: &Bytes) -> Option<Bytes> {
     let at = record.len().checked_sub(4)?;
     let crc = u32::from_le_bytes(record[at..].try_into().expect("four bytes were taken"));
@@ -163,13 +162,13 @@ fn unseal(record: &Bytes) -> Option<Bytes> {
 }
 
 /// Attributes, in order of their names: an object has one or two, and a tree for these costs more
-/// than all else in a head.
+/// than the rest of a head.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Attrs(SmallVec<[(Bytes, Bytes); 1]>);
 
 impl Attrs {
-    /// What is set may be a small part of a message that came in large: a head, which stays in
-    /// memory, keeps a copy.
+    /// The value may be a small part of a large message's buffer: a head, which stays in memory,
+    /// keeps a copy.
     pub(crate) fn set_copy(&mut self, name: &Bytes, value: &Bytes) {
         let value = Bytes::copy_from_slice(value);
         match self.0.iter_mut().find(|(known, _)| known == name) {
@@ -306,7 +305,7 @@ impl Head {
         }
     }
 
-    /// Numbers of the further shards that have a record and lie in `range`.
+    /// The numbers in `range` of further shards that have a record.
     pub(crate) fn shards_in(&self, range: std::ops::Range<u32>) -> impl Iterator<Item = u32> {
         self.shards
             .iter()
@@ -314,7 +313,8 @@ impl Head {
     }
 }
 
-/// Reference counts of [`REFERENCE_UNITS`] units; a unit not named has one reference or none.
+/// Reference counts of [`REFERENCE_UNITS`] units; a unit without an entry has one reference or
+/// none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct References(pub(crate) BTreeMap<u8, u32>);
 

@@ -1,14 +1,14 @@
-//! The superblock: who the store belongs to, how the device is divided, and the root of the index.
+//! The superblock: the store's owner, the layout of the device, and the root of the index.
 //!
 //! ```text
 //! 0        128 KiB   256 KiB                                                     device length
 //! │ slot 0 │ slot 1 │ write-ahead log (ring) │ units: objects' data and chunks of the index │
 //! ```
 //! Both slots hold the same superblock, with a sequence number and a checksum. Slot 0 is written
-//! and flushed first, then slot 1: a torn write leaves the other one, which is then the newest that
-//! anything relies on; and when either rots, the other is equal. A slot holds the index's first
-//! block (redb's header, which redb overwrites in place and which could tear) and the table of
-//! chunks, so that growth and commit of the index are one atomic write.
+//! and flushed first, then slot 1: a torn write leaves the other one intact, which is then the
+//! newest that anything relies on; and if one is corrupted, the other is equal. A slot contains the
+//! index's first block (redb's header, which redb overwrites in place and which could tear) and the
+//! table of chunks, so that growth and commit of the index are one atomic write.
 
 use super::BLOCK;
 use super::checksum::crc32c_always;
@@ -25,23 +25,23 @@ const VERSION: u32 = FORMAT_VERSION;
 pub(crate) const SLOT: u64 = 128 << 10;
 const HEADER_AT: usize = 512;
 const TABLE_AT: usize = HEADER_AT + BLOCK;
-/// Most chunks the table can hold.
+/// The maximum number of chunks in the table.
 pub(crate) const CHUNKS_MAX: usize = (SLOT as usize - TABLE_AT) / 8;
-/// A chunk of the index that has no place on the device yet.
+/// A chunk of the index that has no units on the device yet.
 pub(crate) const NO_CHUNK: u64 = u64::MAX;
-/// In the table: the chunk lies in pieces, and the unit is that of the list of them.
+/// In the table: the chunk is scattered, and the unit is that of the list of its pieces.
 pub(crate) const SCATTERED: u64 = 1 << 63;
-/// Where the length of what the checksum covers lies. Magic, version, checksum, sequence and this
-/// field keep their place in every version, so that a release can tell a superblock that is newer
-/// from one that is damaged.
+/// The offset of the length that the checksum covers. Magic, version, checksum, sequence and this
+/// field have the same place in every version, so that a release can distinguish a newer superblock
+/// from a damaged one.
 const COVERED_AT: usize = 112;
 
-/// What a store uses of formats that came later than the first. A store with an unknown
-/// incompatible bit cannot be opened; with an unknown read-only-compatible bit it can be checked
-/// but not opened for writing.
+/// A store's use of formats introduced after the first one. A store with an unknown incompatible
+/// bit cannot be opened; with an unknown read-only-compatible bit it can be checked but not opened
+/// for writing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    /// Unknown bits do no harm.
+    /// Unknown bits are harmless.
     pub compat: u64,
     /// Unknown bits forbid writing.
     pub ro_compat: u64,
@@ -50,7 +50,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// What this version knows: nothing beyond the first format.
+    /// The features that this version knows: none beyond the first format.
     pub const KNOWN: Self = Self {
         compat: 0,
         ro_compat: 0,
@@ -58,7 +58,7 @@ impl Features {
     };
 }
 
-/// Whose store it is.
+/// The owner of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The cluster.
@@ -67,7 +67,7 @@ pub struct Identity {
     pub osd: OsdId,
 }
 
-/// How the device is divided; fixed at format.
+/// The layout of the device; fixed at format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) device_length: u64,
@@ -89,7 +89,7 @@ impl Layout {
     }
 }
 
-/// A superblock that was read and passed all checks, or is about to be written.
+/// A superblock that was read and passed all checks, or will be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Root {
     pub(crate) sequence: u64,
@@ -100,8 +100,8 @@ pub(crate) struct Root {
     pub(crate) index_length: u64,
     /// The index's first block.
     pub(crate) index_header: Box<[u8; BLOCK]>,
-    /// Place of each chunk of the index: its first unit; or, with [`SCATTERED`], the first unit of
-    /// the list of its pieces.
+    /// The first unit of each chunk of the index; or, with [`SCATTERED`], the first unit of the
+    /// list of its pieces.
     pub(crate) chunks: Vec<u64>,
 }
 
@@ -110,17 +110,18 @@ pub(crate) struct Root {
 pub enum RootError {
     /// The device cannot be read.
     Device(DeviceError),
-    /// Neither slot starts as a store's does: the device was never formatted, or is something else.
+    /// Neither slot begins like a store's: the device was never formatted, or contains something
+    /// else.
     NotAStore,
-    /// A store was here, but neither slot passes its checksum.
+    /// A store existed here, but neither slot passes its checksum.
     Damaged,
     /// Written by a release with another format: newer if the number is larger than
     /// [`FORMAT_VERSION`].
     UnknownVersion(u32),
-    /// The store uses formats this version does not know: use a newer one. The bits are those not
-    /// known.
+    /// The store uses formats unknown to this version: use a newer one. The bits are the unknown
+    /// ones.
     UnknownFeatures(Features),
-    /// The device is shorter than when the store was made.
+    /// The device is shorter than when the store was created.
     Shrunk {
         /// Bytes at format.
         was: u64,
@@ -168,7 +169,7 @@ impl Root {
         };
         let covered = number(COVERED_AT) as usize;
         if number(8) < 2 && covered == 0 {
-            // Before the covered length was written down: nothing else has a zero there.
+            // From before the covered length existed: no other version has a zero there.
             return Err(RootError::UnknownVersion(number(8)));
         }
         if !(COVERED_AT + 4..=slot.len()).contains(&covered) {
@@ -232,9 +233,9 @@ impl Root {
         })
     }
 
-    /// Makes this the superblock. What it refers to must be durable already; it is durable itself
-    /// on return. The mirror becomes durable with the next flush, which comes before slot 0 is
-    /// written again.
+    /// Writes this superblock. Everything that it refers to must be durable already; it is durable
+    /// itself on return. The mirror becomes durable with the next flush, which precedes the next
+    /// write of slot 0.
     pub(crate) fn write(&self, device: &dyn BlockingDevice) -> Result<(), DeviceError> {
         let slot = self.encode();
         device.write_at(0, &slot)?;
@@ -253,9 +254,8 @@ impl Root {
         Ok(agree)
     }
 
-    /// The newest superblock that is whole, of whatever version: one that a newer release wrote
-    /// must not lose against the one before it, or all that was acknowledged since would be gone
-    /// without a word.
+    /// The newest intact superblock, of any version: one that a newer release wrote must not lose
+    /// against the previous one, or everything acknowledged since would silently be lost.
     pub(crate) fn read(device: &dyn BlockingDevice) -> Result<Self, RootError> {
         if device.length() < 2 * SLOT {
             return Err(RootError::NotAStore);
@@ -267,7 +267,7 @@ impl Root {
                 u64::from_le_bytes(slot[16..24].try_into().expect("eight bytes were taken"));
             Ok((sequence, Self::decode(&slot)))
         });
-        // What is whole decides, by its sequence.
+        // Among intact slots the sequence decides.
         slots.sort_by_key(|slot| match slot {
             Ok((sequence, Ok(_) | Err(RootError::UnknownVersion(_)))) => (1, *sequence),
             _ => (0, 0),
@@ -275,7 +275,7 @@ impl Root {
         let [other, best] = slots.map(|slot| slot.and_then(|(_, root)| root));
         let root = match (best, other) {
             (Ok(root), _) => root,
-            // "Damaged" says more than "not a store": one slot did start as a store's does.
+            // "Damaged" is more precise than "not a store": one slot did begin like a store's.
             (Err(RootError::NotAStore), Err(error)) | (Err(error), _) => return Err(error),
         };
         let unknown = Features {

@@ -1,10 +1,10 @@
-//! [`Value`]: what memory has under a key of the index.
+//! [`Value`]: the value of an index key in memory.
 //!
 //! ```text
 //!  index, log ──bytes──▶ Value::Bytes ──first use──▶ Value::Head ──encoded──▶ log record, checkpoint
 //! ```
-//! Heads are kept decoded: an overwrite of a warm object changes a few fields of one. Encoded they
-//! are only for the log, and once per checkpoint for the index.
+//! Heads are kept decoded: an overwrite of a warm object changes a few fields of one. They are
+//! encoded only for the log, and once per checkpoint for the index.
 
 use super::codec::Put as _;
 use super::object::Head;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
-    /// As in the index.
+    /// Encoded as in the index.
     Bytes(Bytes),
-    /// Of an object.
+    /// The head of an object.
     Head(Arc<Head>),
 }
 
@@ -26,7 +26,7 @@ impl From<Bytes> for Value {
     }
 }
 
-/// Equal are values that stand in the index as the same bytes.
+/// Values are equal if their encodings in the index are.
 impl PartialEq for Value {
     fn eq(&self, other: &Self) -> bool {
         self.encoded() == other.encoded()
@@ -43,7 +43,7 @@ impl Value {
         }
     }
 
-    /// As it stands in the index.
+    /// Its encoding in the index.
     pub(crate) fn encoded(&self) -> Cow<'_, Bytes> {
         match self {
             Self::Bytes(bytes) => Cow::Borrowed(bytes),
@@ -64,7 +64,7 @@ impl Value {
         }
     }
 
-    /// Of a key that is no head's.
+    /// The value of a key that is not a head's.
     pub(crate) fn bytes(&self) -> &Bytes {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -72,7 +72,7 @@ impl Value {
         }
     }
 
-    /// Of a head's key; none: its record makes no sense.
+    /// The value of a head's key; `None`: the record is malformed.
     pub(crate) fn head(&self) -> Option<Arc<Head>> {
         match self {
             Self::Bytes(record) => Head::decode(record).map(Arc::new),

@@ -1,15 +1,15 @@
 //! redb's storage on our device: a sparse, growing, checksummed address space made of chunks.
 //!
 //! ```text
-//!  redb's bytes   │ block 0 │ block 1 … block n │ block n+1 … │        redb doubles its length; a chunk gets a place
+//!  redb's bytes   │ block 0 │ block 1 … block n │ block n+1 … │        redb doubles its length; a chunk gets its units
 //!                     │           │                  │              only when something is first written to it
 //!                 superblock   chunk a            chunk b             (in pieces if need be: `place`)
 //!                              ├ checksums ┬ blocks ┤
 //! ```
 //! redb does not verify its pages when it reads them. Here every block has a CRC32C in the first
 //! blocks of its chunk, checked on every read. redb reads no page that it has not written, so a
-//! checksum of 0, *never written*, is an error too: a block of checksums that was zeroed must not
-//! be believed.
+//! checksum of 0, *never written*, is an error too: a zeroed block of checksums must not be
+//! trusted.
 //!
 //! Why a power cut cannot separate a block from its checksum: redb never overwrites a block that
 //! its last commit uses, with one exception, block 0, which therefore lives in the superblock and
@@ -30,7 +30,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Checksums in one block.
 const SUMS: u64 = (BLOCK / 4) as u64;
-/// Checksums kept in memory: chunks' tables beyond this are dropped once they are on the device.
+/// The number of checksums kept in memory: chunks' tables beyond this are dropped once they are on
+/// the device.
 const SUMS_MEMORY_MAX: usize = 1 << 20;
 
 /// A chunk's checksums; 0 marks a block that was never written.
@@ -47,20 +48,20 @@ struct State {
     root_dirty: bool,
     written: bool,
     sums: BTreeMap<u32, Sums>,
-    /// Of the chunks that have one.
+    /// The places of the chunks that have one.
     places: BTreeMap<u32, Place>,
-    /// Where places for new chunks come from.
+    /// The space that places for new chunks are taken from.
     space: Space,
     /// Places of chunks that were cut off, until that is durable.
     released: Vec<Place>,
     /// For the offline check: blocks by place that were "written" without touching the device.
     overlay: Option<BTreeMap<u64, Box<[u8; BLOCK]>>>,
-    /// The first thing that went wrong: redb reports some of it as panics or other errors.
+    /// The first error: redb reports some errors as panics or other errors.
     failure: Option<IndexError>,
     bad_block: Option<u64>,
 }
 
-/// See the module head. Clones share one state.
+/// The storage; see the module head. Clones share one state.
 #[derive(Clone, Debug)]
 pub(crate) struct Backend {
     state: Arc<Mutex<State>>,
@@ -112,7 +113,7 @@ impl State {
         (sums, units - sums)
     }
 
-    /// Chunk and position in it of one of redb's blocks (not 0).
+    /// The chunk and the position in it of one of redb's blocks (not 0).
     fn locate(&self, block: u64) -> (u32, usize) {
         let (_, content) = self.chunk_shape();
         (
@@ -121,7 +122,7 @@ impl State {
         )
     }
 
-    /// Reads from unit `at` of a chunk on.
+    /// Reads a chunk, from unit `at` on.
     fn read_chunk(&self, chunk: u32, at: u64, out: &mut [u8]) -> Result<(), IndexError> {
         let place = self.places.get(&chunk).ok_or(IndexError::Corrupt)?;
         for (at, out) in (at..).zip(out.chunks_exact_mut(BLOCK)) {
@@ -130,7 +131,7 @@ impl State {
         Ok(())
     }
 
-    /// Writes from unit `at` of a chunk on.
+    /// Writes to a chunk, from unit `at` on.
     fn write_chunk(&mut self, chunk: u32, at: u64, data: &[u8]) -> Result<(), IndexError> {
         for (at, data) in (at..).zip(data.chunks_exact(BLOCK)) {
             let unit = self.places.get(&chunk).ok_or(IndexError::Corrupt)?.unit(at);
@@ -139,7 +140,7 @@ impl State {
         Ok(())
     }
 
-    /// Gives a chunk its place.
+    /// Allocates a chunk's place.
     fn place(&mut self, chunk: u32) -> Result<(), IndexError> {
         if chunk as usize >= CHUNKS_MAX {
             return Err(IndexError::Full);
@@ -186,7 +187,7 @@ impl State {
         Ok(self.sums.get_mut(&chunk).expect("just loaded"))
     }
 
-    /// Where a block of redb's (not 0) lies, and its checksum; `None`: it was never written.
+    /// The unit of one of redb's blocks (not 0), and its checksum; `None`: it was never written.
     fn find(&mut self, block: u64) -> Result<Option<(u64, u32)>, IndexError> {
         let (chunk, at) = self.locate(block);
         if !self.places.contains_key(&chunk) {
@@ -198,7 +199,7 @@ impl State {
         Ok((expected != 0).then(|| (place.unit(sums + at as u64), expected)))
     }
 
-    /// `false`: it was never written.
+    /// Returns `false` if it was never written.
     fn read_written(&mut self, block: u64, out: &mut [u8]) -> Result<bool, IndexError> {
         if block == 0 {
             out.copy_from_slice(&self.root.index_header[..]);
@@ -241,7 +242,7 @@ impl State {
     }
 
     fn set_len(&mut self, length: u64) -> Result<(), IndexError> {
-        // What was cut off must read as zeros if the length grows again.
+        // The part that was cut off must read as zeros if the length grows again.
         let first = length.div_ceil(BLOCK_U64).max(1);
         let last = self.root.index_length.div_ceil(BLOCK_U64);
         let (_, content) = self.chunk_shape();
@@ -257,8 +258,8 @@ impl State {
             }
             block = end;
         }
-        // Chunks wholly behind the end are let go of; not used again before a superblock without
-        // them is durable.
+        // Chunks completely behind the end are released; they are not reused before a superblock
+        // without them is durable.
         let keep = (first - 1).div_ceil(content) as usize;
         self.root.chunks.truncate(keep);
         self.released
@@ -269,7 +270,7 @@ impl State {
         Ok(())
     }
 
-    /// Writes down the checksums that changed. Returns whether there is anything to flush.
+    /// Writes the changed checksums. Returns whether there is anything to flush.
     fn write_sums(&mut self) -> Result<bool, IndexError> {
         let dirty: Vec<u32> = self
             .sums
@@ -297,7 +298,7 @@ impl State {
         dirty.then(|| self.root.clone())
     }
 
-    /// It is written: what it does not name any more is free.
+    /// The superblock is written: space that it does not name any more is free.
     fn root_written(&mut self) {
         // Its mirror is not durable yet.
         self.written = true;
@@ -307,7 +308,8 @@ impl State {
                 .drain(..)
                 .for_each(|place| place.give(&mut space));
         }
-        // Else the store is being opened: that they are free will be known with all else.
+        // Otherwise the store is being opened: these units will be recorded as free with all
+        // others.
     }
 }
 
@@ -369,8 +371,8 @@ impl Backend {
         })
     }
 
-    /// The device is read without the lock: nobody who only reads waits for another's read. redb
-    /// writes to no block that a reader may come to, so what was found stays right.
+    /// The device is read without the lock: readers do not wait for each other. redb writes to no
+    /// block that a reader may access, so the looked-up place stays valid.
     fn read_block(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
         let mut at = None;
         let device = self.guarded(|state| {
@@ -403,7 +405,7 @@ impl Backend {
         self.lock().failure
     }
 
-    /// Blocks that the index could grow by.
+    /// The number of blocks that the index could grow by.
     pub(crate) fn blocks_left(&self) -> u64 {
         self.lock().space.free()
     }
@@ -414,7 +416,7 @@ impl Backend {
         state.places.len() as u64 * state.chunk_shape().1 * BLOCK_U64
     }
 
-    /// Chunks that lie in more than one piece.
+    /// The number of chunks in more than one piece.
     pub(crate) fn scattered(&self) -> u64 {
         self.lock()
             .places
@@ -437,7 +439,7 @@ impl Backend {
     }
 
     /// The first of redb's blocks that failed its checksum. (Blocks that no commit refers to may
-    /// well fail after a power cut; nobody reads those.)
+    /// fail after a power cut; they are never read.)
     pub(crate) fn bad_block(&self) -> Option<u64> {
         self.lock().bad_block
     }
@@ -470,8 +472,8 @@ impl StorageBackend for Backend {
         self.guarded(|state| state.set_len(length))
     }
 
-    /// Only one thread writes to the index at a time; others read it meanwhile, and must not wait
-    /// for these flushes.
+    /// Only one thread writes to the index at a time; concurrent readers must not wait for these
+    /// flushes.
     fn sync_data(&self) -> io::Result<()> {
         let device = self.lock().device.clone();
         let unlocked = |work: &dyn Fn() -> Result<(), DeviceError>| {
@@ -479,8 +481,8 @@ impl StorageBackend for Backend {
             self.guarded(|_| result)
         };
         if self.guarded(State::write_sums)? {
-            // Also carries the mirror superblock of the sync before, which must not be in doubt
-            // while slot 0 is.
+            // This flush also covers the mirror superblock of the previous sync, which must be
+            // durable before slot 0 is written.
             unlocked(&|| device.flush())?;
             if let Some(root) = self.guarded(|state| Ok(state.take_root()))? {
                 unlocked(&|| root.write(&*device))?;
@@ -543,8 +545,8 @@ mod tests {
     }
 
     /// An index of more than a gigabyte has more checksums than are kept in memory. Those that are
-    /// not on the device yet are kept whatever is read meanwhile: dropped, they would make the
-    /// pages that a checkpoint has just written unreadable, and the store would not open any more.
+    /// not on the device yet are kept regardless of reads: if they were dropped, the pages that a
+    /// checkpoint has just written would be unreadable, and the store would not open any more.
     #[test]
     fn checksums_that_are_not_written_down_are_kept() {
         let device = TestDevice::new(LENGTH);
@@ -572,7 +574,7 @@ mod tests {
             let root = Root::read(&device).expect("durable");
             let backend =
                 Backend::new(device.blocking(), root, space.clone(), false).expect("sound");
-            // Some change, in chunks between which all others are read.
+            // Some chunks change, and between them all others are read.
             for chunk in 0..CHUNKS {
                 if chunk % 20 == 7 {
                     write(&backend, chunk, version);
@@ -605,9 +607,9 @@ mod tests {
         }
     }
 
-    /// The index gave chunks up. Until a superblock without them is durable a power cut brings them
-    /// back: data that was written there meanwhile would be the index's pages. Afterwards all of
-    /// their space is there for data.
+    /// The index released chunks. Until a superblock without them is durable a power cut brings
+    /// them back: data written there meanwhile would be read as the index's pages. Afterwards all
+    /// of their space is free for data.
     #[test]
     fn the_space_of_chunks_is_free_once_no_superblock_names_them() {
         let device = TestDevice::new(LENGTH);

@@ -1,10 +1,10 @@
-//! Where a chunk of the index lies: in one piece, or, when no free piece is long enough, in many.
+//! The place of a chunk of the index: one piece, or, when no free piece is long enough, many.
 //!
 //! ```text
 //!  superblock's table:  │ first unit │  SCATTERED + unit ─▶ list ─next─▶ list     units of the chunk, piece by piece
 //! ```
-//! A fragmented device must not be a full one: the index grows while data is deleted, and when the
-//! store is opened. The list is written once, when the chunk is made, and is durable before the
+//! A fragmented device must not count as full: the index grows while data is deleted, and when the
+//! store is opened. The list is written once, when the chunk is created, and is durable before the
 //! superblock that names it. It never changes.
 
 use super::IndexError;
@@ -17,17 +17,17 @@ use bytes::Bytes;
 
 const MAGIC: u32 = 0x4c49_434e; // "NCIL"
 const HEAD: usize = 24;
-/// Pieces in one block of a list.
+/// The number of pieces in one block of a list.
 const PIECES: usize = (BLOCK - HEAD) / 12;
 
-/// One block of a list, to be written to this unit.
+/// One block of a list, and the unit that it is written to.
 pub(super) type ListBlock = (u64, Vec<u8>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// Pieces in order: first unit and count.
     runs: Vec<(u64, u32)>,
-    /// Units of the list of them; none if it is one piece.
+    /// Units of their list; none if it is one piece.
     lists: Vec<u64>,
 }
 
@@ -39,8 +39,8 @@ impl Place {
         }
     }
 
-    /// Takes room for a chunk: one piece if there is one, else many. `None` if there are not so
-    /// many free units.
+    /// Takes space for a chunk: one piece if possible, otherwise many. `None` if there are not
+    /// enough free units.
     pub(super) fn take(allocator: &mut Allocator, count: u64) -> Option<Self> {
         if let Some(unit) = allocator.take_whole(count) {
             return Some(Self::whole(unit, count));
@@ -67,7 +67,7 @@ impl Place {
         !self.lists.is_empty()
     }
 
-    /// Gives its units back.
+    /// Frees its units.
     pub(super) fn give(&self, allocator: &mut Allocator) {
         for (unit, count) in self.units() {
             assert!(
@@ -77,7 +77,7 @@ impl Place {
         }
     }
 
-    /// All that it occupies.
+    /// All units that it occupies.
     pub(super) fn units(&self) -> impl Iterator<Item = (u64, u32)> {
         self.runs
             .iter()
@@ -85,7 +85,7 @@ impl Place {
             .chain(self.lists.iter().map(|&unit| (unit, 1)))
     }
 
-    /// What the superblock's table says of it.
+    /// Its entry in the superblock's table.
     pub(super) fn entry(&self) -> u64 {
         self.lists
             .first()
@@ -103,7 +103,7 @@ impl Place {
         unreachable!("a chunk has as many units as its shape says")
     }
 
-    /// The list as it is to be written.
+    /// The list to be written.
     pub(super) fn list(&self) -> Vec<ListBlock> {
         let blocks = self.lists.iter().zip(self.runs.chunks(PIECES)).enumerate();
         blocks
@@ -126,7 +126,7 @@ impl Place {
             .collect()
     }
 
-    /// What an entry of the table, not that of a chunk without a place, means.
+    /// Decodes an entry of the table, other than that of a chunk without a place.
     pub(super) fn read(
         entry: u64,
         count: u64,
@@ -146,7 +146,7 @@ impl Place {
         let (mut runs, mut lists): (Vec<(u64, u32)>, Vec<u64>) = (Vec::new(), Vec::new());
         let mut unit = entry & !SCATTERED;
         while unit != 0 {
-            // There is no list of more blocks than the chunk has units.
+            // A list never has more blocks than the chunk has units.
             if unit >= device_units || lists.len() as u64 >= count {
                 return Err(IndexError::Corrupt);
             }

@@ -1,9 +1,9 @@
-//! The device's free space as two users share it: the store's thread takes and gives units of data,
+//! The device's free space, shared by two users: the store's thread takes and frees units of data,
 //! and the job that merges a memtable takes chunks for the index when it needs them.
 //!
-//! The index is not given a share beforehand: what a checkpoint needs cannot be known before redb
-//! has done it (pages are powers of two, split and merge), and a share that is too small is a store
-//! that stops with nine tenths of its space free.
+//! The index has no fixed share: the space that a checkpoint needs cannot be known before redb has
+//! done it (pages are powers of two, split and merge), and with a share that is too small a store
+//! stops with nine tenths of its space free.
 
 use crate::alloc::Allocator;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,7 +15,7 @@ impl Space {
     pub(crate) fn new(allocator: Allocator) -> Self {
         Self(Arc::new(Mutex::new(allocator)))
     }
-    /// Held for one transaction's attempt at most: no device is waited for meanwhile.
+    /// Held for one transaction's attempt at most: the holder never waits for the device.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Allocator> {
         self.0
             .lock()

@@ -16,7 +16,7 @@ pub(super) struct Object {
     /// Exactly [`BLOCK`] bytes each; bytes past `size` are zero.
     blocks: BTreeMap<u64, Bytes>,
     rotten: BTreeSet<u64>,
-    /// A part of a rotten block was overwritten.
+    /// A part of a corrupt block was overwritten.
     pub(super) lost: bool,
     pub(super) attrs: BTreeMap<Bytes, Bytes>,
     omap: BTreeMap<Bytes, Bytes>,
@@ -29,7 +29,7 @@ impl Object {
         self.blocks.len() as u64 * BLOCK_U64 + attrs as u64 + self.omap_bytes
     }
 
-    /// As the real store says it.
+    /// Like the real store's result.
     pub(super) fn clone_bytes(&self) -> u64 {
         let attrs: usize = self.attrs.iter().map(|(k, v)| k.len() + v.len()).sum();
         crate::store::INDEX_COST * (attrs as u64 + self.omap_bytes + 1024)
@@ -49,7 +49,7 @@ impl Object {
             .unwrap_or(Bytes::from_static(&ZEROS))
     }
 
-    /// Replaces bytes of one block. A rotten block heals only if it is replaced whole.
+    /// Replaces bytes of one block. A corrupt block is repaired only if it is replaced completely.
     fn splice(&mut self, index: u64, start: usize, piece: &Bytes) {
         if piece.len() == BLOCK {
             self.rotten.remove(&index);
@@ -124,7 +124,7 @@ impl Object {
             if source.blocks.contains_key(&index) {
                 self.write(target, &[source.block(index).slice(start..start + piece)]);
                 if source.rotten.contains(&index) {
-                    // The copy is as unreadable as its source.
+                    // The clone is as unreadable as its source.
                     self.rotten
                         .extend(target / BLOCK_U64..=(target + piece as u64 - 1) / BLOCK_U64);
                 }

@@ -1,19 +1,19 @@
-//! Group commit: the log's record and the blocks beside it, one flush, Committed.
+//! Group commit: the log record and the blocks beside the log, one flush, Committed.
 //!
 //! ```text
 //!             ┌ record to the log ────────┐
 //!  Writing ───┤                           ├──all on the device──▶ Flushing ──▶ committed
 //!             └ blocks to fresh units ────┘
 //! ```
-//! The record has the checksums of the blocks beside it, by which replay tells whether the flush
-//! came to its end (`replay`). One group is under way at a time; what arrives meanwhile becomes the
-//! next one. That is what makes groups large exactly when the device is slow. A transaction's many
-//! blocks go to their units at once; few of them wait for their group, whose neighbours are one
-//! write.
+//! The record contains the checksums of the blocks beside the log, by which replay determines
+//! whether the flush was completed (`replay`). One group is in flight at a time; transactions that
+//! arrive meanwhile form the next one. So groups become large exactly when the device is slow. If a
+//! transaction has many blocks, they are written to their units at once; a few wait for their
+//! group, where adjacent blocks form one write.
 //!
-//! At rest, and before its host stops, a group without transactions marks the log's *end*. What is
-//! behind a group proves that it was flushed: without the mark, damage to the last one would look
-//! as if it had never been acknowledged, until the next write.
+//! When the store is idle, and before its host stops, a group without transactions marks the *end*
+//! of the log. A later group proves that the previous one was flushed: without the mark, damage to
+//! the last group would look as if it had never been acknowledged, until the next write.
 
 use super::{Purpose, Store};
 use crate::api::{Event, Token};
@@ -25,19 +25,19 @@ use crate::tables::Pending;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// So many blocks of a transaction are worth a write of their own, before their group's turn.
+/// A transaction with this many blocks writes them at once, before its group.
 const EARLY_BLOCKS: usize = 16;
 
-/// Applied, not yet in a group.
+/// Applied transactions that are not in a group yet.
 #[derive(Default)]
 pub(super) struct Building {
     pub(super) meta: Vec<u8>,
     pub(super) payload: Vec<BlockData>,
-    /// A transaction each; none for a slice of an omap that is copied for the next one.
+    /// One per transaction; `None` for a slice of an omap that is copied for the next one.
     pub(super) tokens: Vec<Option<Token>>,
-    /// Blocks for fresh units that wait for the group to be written.
+    /// Blocks for fresh units that are written with the group.
     pub(super) beside: BTreeMap<u64, BlockData>,
-    /// Writes of such blocks that are under way.
+    /// Writes of such blocks in flight.
     beside_left: usize,
 }
 
@@ -51,28 +51,28 @@ impl Building {
 }
 
 enum State {
-    /// It is being written: the record in so many pieces (two where the ring wraps), and what is
-    /// beside it.
+    /// It is being written: the number of record pieces in flight (two where the ring wraps), and
+    /// the blocks beside the log.
     Writing(usize),
     /// Its record is being flushed.
     Flushing,
-    /// It goes past the log: once what is beside is written, the checkpoint with it begins, or has
-    /// begun.
+    /// It bypasses the log: once the blocks beside the log are written, the checkpoint that
+    /// contains it begins, or has begun.
     PastLog { begun: bool },
 }
 
-/// Whether the last group of the log is one without transactions.
+/// Whether the last group of the log has no transactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum EndMark {
-    /// It is, or there is no group.
+    /// It has none, or there is no group.
     #[default]
     There,
     Missing,
-    /// It is not, and is to be as soon as nothing else is.
+    /// It has some, and an end mark is to be written as soon as the store is idle.
     Wanted,
 }
 
-/// On its way to the log.
+/// A group in flight.
 pub(super) struct Group {
     what: Building,
     first: u64,
@@ -80,7 +80,7 @@ pub(super) struct Group {
 }
 
 impl<D: Device> Store<D> {
-    /// Takes a transaction's blocks for fresh units into the group being built.
+    /// Adds a transaction's blocks for fresh units to the group being built.
     pub(super) fn add_beside(
         &mut self,
         transaction: u64,
@@ -108,7 +108,7 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Sends blocks of transactions up to `last`, ascending, to their units; returns in how many
+    /// Writes blocks of transactions up to `last`, ascending, to their units; returns the number of
     /// writes.
     fn write_beside(&mut self, last: u64, blocks: &[(u64, BlockData)]) -> usize {
         let most = usize::try_from(self.limits.beside_run_blocks).unwrap_or(usize::MAX);
@@ -134,7 +134,7 @@ impl<D: Device> Store<D> {
         writes
     }
 
-    /// Blocks of transactions up to `last` are at their units.
+    /// Blocks of transactions up to `last` are written to their units.
     pub(super) fn beside_written(&mut self, last: u64, unit: u64, count: u64) {
         for unit in unit..unit + count {
             self.pending.settled_beside(unit, last);
@@ -204,7 +204,7 @@ impl<D: Device> Store<D> {
         self.maybe_freeze();
     }
 
-    /// Nothing is on its way, and the log has a last group and room for one more.
+    /// Nothing is in flight, and the log has a last group and space for one more.
     pub(super) fn can_mark_end(&self) -> bool {
         let length = self.head - self.tail;
         self.queue.is_empty() && length > 0 && length + group_length(0, 0) <= self.layout.wal_length
@@ -216,7 +216,7 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Sends a group's record to the log; returns in how many pieces.
+    /// Writes a group's record to the log; returns the number of pieces.
     fn write_record(
         &mut self,
         what: &mut Building,
@@ -255,7 +255,7 @@ impl<D: Device> Store<D> {
         count
     }
 
-    /// Flushes the group under way once all of it is written.
+    /// Flushes the group in flight once all of it is written.
     fn flush_written(&mut self) {
         let Some(group) = &mut self.group else { return };
         let beside = group.what.beside_left == 0 || crate::mutant(crate::Mutant::BesideNotAwaited);
@@ -268,8 +268,8 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// A transaction past the log is committed by the checkpoint it is in, which flushes what is on
-    /// the device before it says so.
+    /// A transaction that bypasses the log is committed by its checkpoint, which flushes all
+    /// completed writes before it reports completion.
     pub(super) fn drive_past_log(&mut self) {
         if let Some(group) = &mut self.group
             && let State::PastLog {
@@ -294,7 +294,7 @@ impl<D: Device> Store<D> {
         self.flush_written();
     }
 
-    /// The group under way is on the device.
+    /// The group in flight is durable.
     pub(super) fn group_committed(&mut self) {
         let group = self
             .group
@@ -315,7 +315,7 @@ impl<D: Device> Store<D> {
     }
 }
 
-/// Cuts segments in two at a byte, if there is anything behind it.
+/// Splits segments at a byte; the second part is omitted if empty.
 fn split_at(segments: Vec<Bytes>, at: usize) -> Vec<Vec<Bytes>> {
     let (mut first, mut second, mut left) = (Vec::with_capacity(segments.len()), Vec::new(), at);
     for mut segment in segments {

@@ -1,11 +1,11 @@
-//! Cycles: deferred blocks to their place, and the memtable into the index.
+//! Cycles: write-back of deferred blocks, and the merge of the memtable into the index.
 //!
 //! ```text
 //!  WaitCommit ──log durable──▶ Writing ──all done──▶ Flushing ──▶ Job ──durable──▶ log cut, memtable dropped
 //!   (checkpoint only)            ▲                      └──▶ done (write-back only)
 //!                        one per block, elevator order, neighbours joined
 //! ```
-//! Blocks replaced or freed while they wait are never written (CEPH-57).
+//! Blocks replaced or freed while they wait are never written back (CEPH-57).
 
 use super::{Purpose, Store};
 use crate::alloc::GROUP_UNITS;
@@ -22,23 +22,23 @@ enum State {
     WaitCommit,
     Writing,
     Flushing,
-    /// The job can be handed out.
+    /// The job is ready to be taken.
     Ready,
-    /// The job is out.
+    /// The job is running.
     Job,
 }
 
-/// What the index holds besides records of objects, as of one position in the log. Record
+/// The index's state besides records of objects, as of one position in the log. Record
 /// `keys::STATE`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StateRecord {
     pub(crate) epoch: u64,
-    /// Where replay starts.
+    /// The position where replay starts.
     pub(crate) position: u64,
-    /// Transactions before it.
+    /// The number of transactions before it.
     pub(crate) transactions: u64,
     pub(crate) next_number: u64,
-    /// In every group of this epoch: see `format::log`.
+    /// The salt of every group of this epoch: see `format::log`.
     pub(crate) salt: u64,
 }
 
@@ -70,7 +70,7 @@ impl StateRecord {
     }
 }
 
-/// Those of some runs, sorted and disjoint, that touch an allocation group.
+/// The runs, of some that are sorted and disjoint, that overlap an allocation group.
 fn near<C: Copy + Into<u64>>(runs: &[(u64, C)], group: u32) -> impl Iterator<Item = (u64, u64)> {
     let base = u64::from(group) * GROUP_UNITS;
     let from = runs.partition_point(|&(unit, count)| {
@@ -89,13 +89,13 @@ fn near<C: Copy + Into<u64>>(runs: &[(u64, C)], group: u32) -> impl Iterator<Ite
 /// First unit, content, and unit and transaction of each block.
 type Run = (u64, Vec<Bytes>, Vec<(u64, u64)>);
 
-/// A checkpoint's content besides the frozen memtable.
+/// A checkpoint's contents besides the frozen memtable.
 struct Checkpoint {
-    /// Last transaction in it.
+    /// The last transaction in it.
     last: u64,
     state: StateRecord,
     extra: Vec<(Bytes, Option<Bytes>)>,
-    /// It commits the transaction that went past the log.
+    /// It commits the transaction that bypassed the log.
     past_log: bool,
 }
 
@@ -106,10 +106,10 @@ pub(super) struct Cycle {
     todo: VecDeque<(u64, u64)>,
     in_flight: usize,
     written: Vec<(u64, u64)>,
-    /// The checkpoint may become durable only after this transaction has: a block of the
-    /// checkpoint that was replaced or freed before it was written back exists nowhere but in
-    /// the log that the checkpoint cuts off. Once the transaction that replaced it is durable,
-    /// replay does without it.
+    /// The checkpoint may become durable only after this transaction: a block of the checkpoint
+    /// that was replaced or freed before it was written back exists only in the part of the log
+    /// that the checkpoint truncates. Once the transaction that replaced it is durable, replay does
+    /// not need the block.
     needs: u64,
 }
 
@@ -121,8 +121,8 @@ impl Cycle {
 }
 
 impl<D: Device> Store<D> {
-    /// Whether applying must wait for a checkpoint or write-back to catch up; sees to it that one
-    /// comes.
+    /// Whether applying must wait for a checkpoint or write-back to catch up; makes sure that one
+    /// begins.
     pub(super) fn must_stall(&mut self) -> bool {
         let full = self.tables.active.bytes() > 2 * self.limits.memtable_bytes
             || self.tables.active.count() > 2 * self.limits.memtable_records
@@ -130,7 +130,7 @@ impl<D: Device> Store<D> {
         self.usage.borders.stalls += u64::from(full && !self.stalled);
         let full = full && !crate::mutant(crate::Mutant::StallIgnored);
         self.stalled |= full;
-        // Nothing is applied beside a transaction that goes past the log.
+        // Nothing else is applied together with a transaction that bypasses the log.
         full || self.past_log && (!self.building.is_empty() || self.group.is_some())
     }
 
@@ -144,7 +144,7 @@ impl<D: Device> Store<D> {
     }
 
     /// At a group's start everything applied is in the log or in this group: the memtable is a
-    /// state of the store.
+    /// consistent state of the store.
     pub(super) fn maybe_freeze(&mut self) {
         let empty = self.head == self.tail && self.tables.leftovers.count() == 0;
         if self.cycle.is_none() && self.checkpoint_is_due() && !empty {
@@ -157,7 +157,7 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Begins a checkpoint of everything applied. `past_log`: it also commits the group under way,
+    /// Begins a checkpoint of everything applied. `past_log`: it also commits the group in flight,
     /// which is not in the log.
     pub(super) fn freeze(&mut self, past_log: bool) {
         assert!(
@@ -174,7 +174,7 @@ impl<D: Device> Store<D> {
         let chunks = self.index.backend().units();
         let groups = std::mem::take(&mut self.dirty_groups);
         let mut extra: Vec<(Bytes, Option<Bytes>)> = Vec::with_capacity(groups.len() + 1);
-        // To the index a waiting unit is free: the transactions that gave it back are in this
+        // The index records a waiting unit as free: the transactions that freed it are in this
         // checkpoint.
         let mut waiting: Vec<(u64, u64)> = self
             .waiting
@@ -207,7 +207,8 @@ impl<D: Device> Store<D> {
         frozen.settle();
         self.tables.frozen = Some(Arc::new(frozen));
         self.wants_checkpoint = false;
-        // What went past the log was alone: there is nothing in the log to be written to its place.
+        // A transaction that bypassed the log was alone: there is nothing in the log to be written
+        // back.
         let first = if past_log {
             State::Ready
         } else {
@@ -236,7 +237,7 @@ impl<D: Device> Store<D> {
         });
     }
 
-    /// Starts a cycle if one is due, and moves it on.
+    /// Starts a cycle if one is due, and advances it.
     pub(super) fn drive_cycle(&mut self) {
         if self.cycle.is_none() && self.group.is_none() && self.building.is_empty() {
             // Nothing is between the log and the memtable: it can be frozen without waiting for a
@@ -273,7 +274,7 @@ impl<D: Device> Store<D> {
         self.write_back_more();
     }
 
-    /// What is durable in the log but not at its place, in order of place.
+    /// The blocks that are durable in the log but not at their place, in order of place.
     fn write_back_runs(&mut self) -> VecDeque<(u64, u64)> {
         let (mut runs, mut cut): (VecDeque<(u64, u64)>, u64) = (VecDeque::new(), 0);
         for (&unit, pending) in &self.pending.by_unit {
@@ -328,8 +329,8 @@ impl<D: Device> Store<D> {
             let mut run: Option<Run> = None;
             let mut runs: Vec<Run> = Vec::new();
             for unit in unit..unit + count {
-                // Replaced by a transaction that is not durable yet, freed, or gone: not ours to
-                // write any more.
+                // Blocks replaced by a transaction that is not durable yet, or freed, are not
+                // written back any more.
                 let due = self
                     .pending
                     .by_unit
@@ -387,7 +388,7 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// The checkpoint's job content, once.
+    /// The input of the checkpoint's job, once.
     pub(super) fn take_checkpoint(&mut self) -> Option<super::lookup::CheckpointWork> {
         let cycle = self.cycle.as_mut()?;
         if !matches!(cycle.state, State::Ready)
@@ -440,8 +441,8 @@ impl<D: Device> Store<D> {
             .take()
             .expect("frozen until it is in the index");
         self.tables.indexed_numbers = checkpoint.state.next_number;
-        // Lookups under way may have read the index before this; what they found could be older
-        // than what memory has just forgotten.
+        // Running lookups may have read the index before this; their results could be older than
+        // records that memory has just dropped.
         self.lookups.checkpointed(&frozen);
         self.tables.staged.clear();
         self.tables.set_leftovers(&merged.leftovers);

@@ -1,18 +1,18 @@
-//! Space that was freed goes back to the host: a thin device, or the file system that the store's
-//! file is in.
+//! Freed space is discarded, so that the host can reclaim it: a thin device, or the file system
+//! that contains the store's file.
 //!
 //! ```text
-//!  released ──▶ freed ──checkpoint durable──▶ ready ──one at a time──▶ in flight (taken, so that nobody writes there) ──▶ free
+//!  released ──▶ freed ──checkpoint durable──▶ ready ──one at a time──▶ in flight (taken, so that nothing is written there) ──▶ free
 //! ```
-//! Runs shorter than a minimum wait for neighbours. What is known of them is bounded and not
-//! durable: a run that is forgotten goes back when it is freed the next time.
+//! Runs shorter than a minimum wait for neighbours. The memory of runs is bounded and not durable:
+//! a forgotten run is discarded when it is freed the next time.
 
 use super::{Purpose, Store};
 use crate::device::{Device, IoKind};
 use crate::format::BLOCK_U64;
 use std::collections::BTreeMap;
 
-/// Runs remembered.
+/// The maximum number of remembered runs.
 const RUNS_MAX: usize = 1 << 16;
 
 #[derive(Default)]
@@ -37,7 +37,7 @@ fn add(runs: &mut BTreeMap<u64, u64>, mut unit: u64, count: u64) {
 }
 
 impl Discards {
-    /// Nothing is given back.
+    /// Forgets all runs: nothing is discarded.
     fn forget(&mut self) {
         self.freed.clear();
         self.ready.clear();
@@ -46,7 +46,7 @@ impl Discards {
         runs.into_iter()
             .for_each(|(unit, count)| add(&mut self.freed, unit, count.into()));
     }
-    /// What was freed until now is free in a checkpoint that is durable.
+    /// All runs freed so far are free in a durable checkpoint.
     pub(super) fn checkpointed(&mut self) {
         for (unit, count) in std::mem::take(&mut self.freed) {
             add(&mut self.ready, unit, count);
@@ -55,7 +55,7 @@ impl Discards {
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight.is_none()
     }
-    /// Being given back: taken, though nobody has them.
+    /// The run being discarded: marked as taken, though unused.
     pub(super) fn in_flight(&self) -> Option<(u64, u64)> {
         self.in_flight.map(|(unit, count)| (unit, count.into()))
     }
@@ -65,7 +65,7 @@ impl Discards {
 }
 
 impl<D: Device> Store<D> {
-    /// Begins the next one. A cycle must not be under way: its checkpoint says which units are
+    /// Begins the next discard. No cycle may be in progress: its checkpoint records which units are
     /// taken.
     pub(super) fn drive_discards(&mut self) {
         if self.failed || !self.discards.is_idle() || self.discards.ready.is_empty() {

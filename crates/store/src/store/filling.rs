@@ -5,10 +5,10 @@
 //!  transaction ──Stop::Fill──▶ scan a slice of the source ──▶ log it under the copy's number ──▶ … ──▶ transaction, with the number
 //! ```
 //! Each slice is a change in the log like any other, with a number in the order of transactions but
-//! without a token; the log is cut and memory is emptied between slices as always. Nothing refers
-//! to the copy before the transaction is applied, and nothing behind the transaction is applied
-//! meanwhile, so the source stands still. The record `07 number` says that a copy is not finished:
-//! the transaction removes it, and an opening store that finds it removes the copy.
+//! without a token; between slices the log is truncated and memory is freed as usual. Nothing
+//! refers to the copy before the transaction is applied, and no later transaction is applied
+//! meanwhile, so the source does not change. The record `07 number` marks a copy as unfinished: the
+//! transaction removes the record, and a store that finds it at its opening removes the copy.
 
 use super::Store;
 use super::lookup::{Scan, ScanFor};
@@ -20,15 +20,15 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 
 pub(super) struct Filling {
-    /// Place in the transaction of the operation that clones.
+    /// Index in the transaction of the operation that clones.
     op: usize,
-    /// Number of the copy.
+    /// The copy's number.
     number: u64,
     begun: bool,
     /// Key of the source's next entry, and the end of its entries.
     from: Bytes,
     to: Bytes,
-    /// What the index has from there on.
+    /// The entries of the index from there on.
     pub(super) found: Option<Scanned>,
 }
 
@@ -47,7 +47,7 @@ impl<D: Device> Store<D> {
         });
     }
 
-    /// Copies the next slice, if it is here; whether the copy is finished.
+    /// Copies the next slice, if it was read; returns whether the copy is finished.
     pub(super) fn fill(&mut self) -> bool {
         while let Some(filling) = &mut self.filling {
             let slice = self.limits.clone_slice_bytes;
@@ -80,7 +80,7 @@ impl<D: Device> Store<D> {
                     .records
                     .push((keys::filling(filling.number), Some(Bytes::new().into())));
             }
-            // Memory may have had more in this range than the index.
+            // Memory may have had more entries in this range than the index.
             let (mut bytes, mut next) = (0, end);
             for (key, value) in entries {
                 bytes += key.len() + value.len();
@@ -117,7 +117,7 @@ impl<D: Device> Store<D> {
         true
     }
 
-    /// As for a transaction, which comes before all that are submitted and not applied.
+    /// As for a transaction, which precedes all that are submitted and not applied.
     fn adopt_slice(&mut self, change: Change) {
         if self.kicked > self.applied {
             self.kicked += 1;

@@ -1,10 +1,10 @@
-//! What holds between any two steps, and what is left when nothing is under way: nothing.
+//! Invariants between any two steps; when the store is idle, no state of completed work may be
+//! left.
 //!
 //! ```text
-//!  tail ≤ head ≤ tail + ring        committed ≤ applied ≤ submitted        at rest: no queue, no read, no lookup, no unit that waits
+//!  tail ≤ head ≤ tail + ring        committed ≤ applied ≤ submitted        idle: no queue, no read, no lookup, no waiting unit
 //! ```
-//! A record of something that has ended is memory that never comes back, or somebody who waits for
-//! ever.
+//! A record of completed work is leaked memory, or a caller that waits for ever.
 
 use super::Store;
 use crate::device::Device;
@@ -54,7 +54,7 @@ impl<D: Device> Store<D> {
         );
     }
 
-    /// As [`Self::check`], where [`Self::is_busy`] is false and no job is out.
+    /// Like [`Self::check`], when [`Self::is_busy`] is false and no job is running.
     ///
     /// # Panics
     /// An invariant does not hold.
@@ -88,8 +88,8 @@ impl<D: Device> Store<D> {
         self.allocator.lock().check();
     }
 
-    /// Units that hold objects' data, as memory has it: of a store at rest as many as after it was
-    /// opened again.
+    /// The number of units with objects' data, according to memory: in an idle store the same as
+    /// after it is opened again.
     #[doc(hidden)]
     #[must_use]
     pub fn data_units(&self) -> u64 {

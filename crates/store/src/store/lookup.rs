@@ -1,4 +1,4 @@
-//! Lookups that memory cannot answer, as jobs, and their results.
+//! Lookups that memory cannot answer: jobs, and their results.
 
 use super::Store;
 use crate::api::{Job, StoreFailure};
@@ -12,18 +12,18 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What a scan is for.
+/// The purpose of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ScanFor {
     /// A waiting read, by its number.
     Read(u64),
     /// The whole omap of an object being cloned.
     Clone(u64),
-    /// A slice of one that is copied for a transaction.
+    /// A slice of an omap that is copied for a transaction.
     Fill,
 }
 
-/// Range and bounds of a scan.
+/// Range and limits of a scan.
 #[derive(Clone, Debug)]
 pub(crate) struct Scan {
     pub(crate) from: Bytes,
@@ -39,15 +39,16 @@ pub(super) struct Lookups {
     scans: BTreeMap<ScanFor, Scan>,
     scans_out: BTreeSet<ScanFor>,
     weights: BTreeSet<u64>,
-    /// With the bytes that checkpoints have moved from memory into the index since each began.
+    /// Running weighings, each with the bytes that checkpoints have moved from memory into the
+    /// index since it began.
     weights_out: BTreeMap<u64, u64>,
-    /// Checkpoints so far; results of another generation are dropped.
+    /// The number of checkpoints so far; results of another generation are dropped.
     pub(super) generation: u64,
     next_job: u64,
 }
 
 impl Lookups {
-    /// No job is out, and none is wanted.
+    /// Asserts that no job is running or wanted.
     pub(super) fn check_at_rest(&self) {
         assert!(
             self.wanted.is_empty() && self.out.is_empty(),
@@ -89,15 +90,15 @@ impl Lookups {
             self.weights.insert(number);
         }
     }
-    /// A weight came back; what has to be added to it.
+    /// A weighing has ended; returns the bytes to be added to its result.
     pub(super) fn weighed(&mut self, number: u64) -> u64 {
         self.weights_out
             .remove(&number)
             .expect("only what is out comes back")
     }
     /// A checkpoint has moved `frozen` into the index. Weighing a large omap may take longer than
-    /// checkpoints are apart, so a weight from before is not thrown away: with what came since it
-    /// is what a weight shall be, a bound.
+    /// the interval between checkpoints, so an earlier result is not discarded: together with the
+    /// bytes added since, it is what a weight must be, an upper bound.
     pub(super) fn checkpointed(&mut self, frozen: &MemTable) {
         self.generation += 1;
         for (number, since) in &mut self.weights_out {
@@ -246,7 +247,7 @@ impl<D: Device> Store<D> {
         for number in std::mem::take(&mut self.lookups.weights) {
             self.lookups.weights_out.insert(number, 0);
             self.usage.index_misses += 1;
-            // Beyond what is free it does not matter any more.
+            // Beyond the device's length the exact value does not matter any more.
             let max = self.layout.device_length;
             works.push(Box::new(WeighWork {
                 index: self.index.clone(),
@@ -278,12 +279,12 @@ impl<D: Device> Store<D> {
             Err(error) => return self.lookup_failed(error),
         };
         if generation != self.lookups.generation {
-            return; // whoever still needs them asks again
+            return; // callers that still need them ask again
         }
         self.tables.staged.turn();
         for (key, value) in keys.into_iter().zip(found) {
             let value = value.map(Value::from);
-            // Memory is newer, if it has come to know the key meanwhile.
+            // Memory is newer, if it has learned the key meanwhile.
             if self.tables.get(&key).is_none() {
                 self.tables.cache.set(&key, value.clone());
                 self.tables.staged.insert(key, value);
@@ -320,7 +321,7 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Reads could go on without the index no better than writes could.
+    /// Reads cannot continue without the index any more than writes can.
     pub(super) fn lookup_failed(&mut self, error: IndexError) {
         if error == IndexError::Corrupt {
             self.fail_reads();

@@ -1,9 +1,9 @@
-//! Reads: resolved against memory, then the device, every block against its checksum.
+//! Reads: resolved in memory, then read from the device, each block verified against its checksum.
 //!
 //! ```text
 //!  start ──▶ try ──all in memory──▶ answer
 //!             │ ├── a record or scan is missing: wait for a job, try again
-//!             │ └── blocks must be read: the plan is fixed now, whatever is written later ──▶ answer
+//!             │ └── blocks must be read: the plan is fixed now, despite later writes ──▶ answer
 //!             └── an earlier transaction is not applied yet: wait
 //! ```
 
@@ -22,20 +22,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// A read that waits for memory to know more.
+/// A read that waits for records.
 struct Waiter {
     read: Read,
     token: Token,
     /// It must see this transaction.
     after: u64,
-    /// What the index said from this key on, for reads of a range. The object may have been
-    /// replaced meanwhile: then it says nothing of the one that has its name now.
+    /// The index's entries from this key on, for reads of a range. The object may have been
+    /// replaced meanwhile: then they do not belong to the object that has its name now.
     scanned: Option<(Bytes, Scanned)>,
-    /// Where the next scan starts, when everything found so far was removed again in memory.
+    /// The start of the next scan, if everything found so far was removed again in memory.
     resume: Option<Bytes>,
 }
 
-/// Where an answer's next bytes come from.
+/// The source of an answer's next bytes.
 enum Piece {
     Memory(Bytes),
     /// `length` bytes from `start` of a part read from the device.
@@ -53,7 +53,7 @@ struct Part {
     data: Option<Bytes>,
 }
 
-/// A read whose blocks are on their way.
+/// A read whose blocks are being read.
 struct InFlight {
     token: Token,
     pieces: Vec<Piece>,
@@ -81,7 +81,7 @@ impl Reads {
         }
         .map(|(&id, _)| id)
     }
-    /// Nobody asks, and none is remembered that was answered.
+    /// Asserts that no read waits, and no answered one is remembered.
     pub(super) fn check_at_rest(&self) {
         assert!(
             self.waiting.is_empty() && self.in_flight.is_empty(),
@@ -104,7 +104,7 @@ impl Reads {
                 .any(overlaps)
         })
     }
-    /// One more transaction comes before all after number `applied`.
+    /// One more transaction precedes all after number `applied`.
     pub(super) fn one_more_before(&mut self, applied: u64) {
         self.waiting
             .values_mut()
@@ -123,11 +123,11 @@ enum Later {
     Keys(Vec<Bytes>),
     Scan(Scan),
     Blocks(Vec<Piece>, Vec<Part>),
-    /// Something that is being looked up already.
+    /// The record is being looked up already.
     Asked,
 }
 
-/// An answer, an error, or what is missing.
+/// An answer, an error, or the missing records.
 type Tried = Result<Result<ReadReply, ReadError>, Later>;
 
 impl<D: Device> Store<D> {
@@ -232,12 +232,11 @@ impl<D: Device> Store<D> {
                 self.lookups.want_scan(ScanFor::Read(id), scan);
             }
             Err(Later::Blocks(pieces, parts)) => {
-                // A new number even for a read that waited: what was freed before now, it does not
-                // look at.
+                // A new number even for a read that waited: it does not use units freed before now.
                 let id = self.reads.next;
                 self.reads.next += 1;
-                // What the device has done is looked at only in `poll`, after the read is in its
-                // place.
+                // Completions of the device are processed only in `poll`, after the read is
+                // registered.
                 for (part, Part { unit, blocks, .. }) in parts.iter().enumerate() {
                     let (offset, length) = (unit * BLOCK_U64, blocks.len() * BLOCK);
                     self.io(
@@ -527,7 +526,7 @@ impl<D: Device> Store<D> {
         let start = match from {
             Bound::Unbounded => keys::omap(number, &[]),
             Bound::Included(key) => keys::omap(number, key),
-            // The first key after it in byte order.
+            // The next key in byte order.
             Bound::Excluded(key) => keys::omap(number, &[&key[..], &[0]].concat()),
         };
         let end = to.map_or_else(
@@ -592,8 +591,9 @@ impl<D: Device> Store<D> {
         Ok(Ok(ReadReply::List { keys, more }))
     }
 
-    /// Entries from memory and index between `from` and `to`, at least the first `limit` + 1 if
-    /// there are so many and the flag says so otherwise; asks for a scan if there was none yet.
+    /// Merges entries from memory and index between `from` and `to`: at least the first `limit` + 1
+    /// if there are that many, unless the flag says that there are more; requests a scan if there
+    /// was none yet.
     fn merge(
         &mut self,
         from: Bytes,
@@ -620,7 +620,8 @@ impl<D: Device> Store<D> {
                 bytes,
             }));
         };
-        // What lies behind the last entry of a cut scan is unknown: leave it to the next question.
+        // The part after the last entry of a truncated scan is unknown: leave it to the next
+        // request.
         let known_to = match (scanned.more, scanned.entries.last()) {
             (true, Some((last, _))) => Bytes::from([&last[..], &[0]].concat()),
             _ => to.clone(),
@@ -636,7 +637,7 @@ impl<D: Device> Store<D> {
         Ok((entries, scanned.more))
     }
 
-    /// Answers everything that waits: the index is unreadable.
+    /// Fails all waiting reads: the index is unreadable.
     pub(super) fn fail_reads(&mut self) {
         for (_, waiter) in std::mem::take(&mut self.reads.waiting) {
             self.events
@@ -644,7 +645,7 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Reads old contents for partial overwrites of the transaction that waits.
+    /// Reads old contents for partial overwrites of the waiting transaction.
     pub(super) fn load_old_blocks(&mut self, blocks: Vec<(u64, u32)>) {
         let now = self.applied;
         let under_way = |purpose: &Purpose| match purpose {

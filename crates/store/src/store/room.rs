@@ -1,13 +1,14 @@
-//! What a transaction takes, and whether there is room for it: counted here once, when it is
-//! submitted, in blocks and in bytes of the index, and never again.
+//! The space that a transaction needs, and whether there is enough: computed once, when it is
+//! submitted, in blocks and in bytes of the index.
 //!
 //! ```text
-//!  │ data and chunks of the index │ promised, owed │      available      │ reserve │        spare: inside the index's chunks
+//!  │ data and chunks of the index │ reserved, owed │      available      │ reserve │        spare: inside the index's chunks
 //! ```
-//! *Promised* is what the queue may take, *owed* what the memtables may cost the index at the next
-//! checkpoints; both are upper bounds. The *reserve* is what two checkpoints may write at
-//! most before they give anything back: transactions that only remove, the log and opening need no
-//! more than that. It is a number of units, not a place: a fragmented store has it like any other.
+//! *Reserved* (`promised`) is the space that the queue may take, *owed* the space that the
+//! memtables may cost the index at the next checkpoints; both are upper bounds. The *reserve* is
+//! the most that two checkpoints may write before they free anything: transactions that only
+//! remove, the log and opening need no more. It is a number of units, not a place: a fragmented
+//! store has it like any other.
 
 use super::Store;
 use crate::api::{ObjectKey, Op, SubmitError, Transaction};
@@ -17,21 +18,20 @@ use crate::format::{BLOCK_U64, keys};
 use crate::index::IndexError;
 use std::collections::BTreeMap;
 
-/// Bytes of space that a byte of records takes at most, with what the index keeps beside it:
-/// half-full pages, and half as much again inside its chunks ([`Store::look_at_index`]), where that
-/// takes a chunk anew.
+/// The maximum space that a byte of records takes, including the index's overhead: half-full pages,
+/// and half as much again inside its chunks ([`Store::look_at_index`]), if a new chunk is needed.
 pub const INDEX_COST: u64 = 4;
 
-/// What a transaction may take, at most.
+/// The maximum space that a transaction may take: its reservation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Promise {
-    /// Units for data: also the blocks that the log must take if none is fresh.
+    /// Units for data: also the blocks that the log must hold if no unit is fresh.
     pub(super) units: u64,
-    /// Bytes the index may grow by.
+    /// The bytes that the index may grow by.
     pub(super) index: u64,
 }
 
-/// What there is to know about a transaction's size, from one look at its operations.
+/// The size of a transaction, computed in one pass over its operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Measure {
     /// [`Transaction::size`].
@@ -39,7 +39,7 @@ pub(super) struct Measure {
     /// [`Transaction::logged_size`].
     pub(super) logged: usize,
     pub(super) promise: Promise,
-    /// It clones objects: what that takes is not in it.
+    /// It clones objects: the space of the clones is not included.
     pub(super) clones: bool,
     pub(super) removes_only: bool,
 }
@@ -60,7 +60,7 @@ impl Measure {
                     (data, blocks(data) + 1)
                 }
                 Op::CloneRange { length, .. } => {
-                    // Reference counts, and blocks that lie apart.
+                    // Reference counts, and blocks that are not adjacent.
                     all.promise.index += length / 64;
                     (0, blocks(*length) + 3)
                 }
@@ -73,7 +73,7 @@ impl Measure {
                 all.logged += size;
             }
             all.promise.units += units;
-            // Pages of the index are half full at worst; a block of data takes some 10 bytes of
+            // Pages of the index are at least half full; a block of data takes some 10 bytes of
             // records.
             all.clones |= matches!(op, Op::Clone { .. });
             if !op.is_removal() {
@@ -86,10 +86,10 @@ impl Measure {
 }
 
 impl<D: Device> Store<D> {
-    /// Looks how much room the index has inside.
+    /// Updates the free space inside the index.
     pub(super) fn look_at_index(&mut self, bytes: u64) {
-        // Pages are half full at worst, and holes are not filled to the last: redb grows before it
-        // looks for all of them.
+        // Pages are at least half full, and holes are not filled completely: redb grows before it
+        // searches for all of them.
         self.index_spare = self
             .index
             .backend()
@@ -98,14 +98,15 @@ impl<D: Device> Store<D> {
             / 2;
     }
 
-    /// Bytes that the index may grow by when the memtables are merged into it: pages are half full
-    /// at worst.
+    /// Bytes that the index may grow by when the memtables are merged into it: pages are at least
+    /// half full.
     pub(super) fn owed(&self) -> u64 {
         let frozen = self.tables.frozen.as_ref().map_or(0, |table| table.bytes());
         2 * (self.tables.active.bytes() + frozen) as u64
     }
 
-    /// Bytes left for data and growth of the index together when `promised` and `owed` are met.
+    /// Bytes left for data and growth of the index together after `promised` and `owed` are
+    /// subtracted.
     pub(super) fn available(&self, promised: Promise, owed: u64) -> u64 {
         let free = self.allocator.free().saturating_sub(promised.units) * BLOCK_U64;
         let spare = self.index_spare.saturating_sub(promised.index + owed);
@@ -114,7 +115,7 @@ impl<D: Device> Store<D> {
         free.saturating_sub(index + reserve)
     }
 
-    /// Whether there is room for a transaction that does not only remove.
+    /// Whether there is space for a transaction that does not only remove.
     pub(super) fn admit(&mut self, promise: Promise) -> Result<(), SubmitError> {
         let owed = self.owed();
         let with = |p: Promise| Promise {
@@ -134,7 +135,7 @@ impl<D: Device> Store<D> {
             || !self.discards.is_idle()
             || self.tables.leftovers.count() > 0;
         if settling && room(Promise::default(), 0) || coming {
-            // What is promised is an upper bound: once it is settled there may be room.
+            // Reservations are upper bounds: once they are settled there may be space.
             self.wants_checkpoint |= owed > 0;
             return Err(SubmitError::Busy);
         }
@@ -148,15 +149,15 @@ impl<D: Device> Store<D> {
         })
     }
 
-    /// Bytes the index may grow by for what a transaction clones: as much as there is of it. Busy
-    /// as long as that is not known.
+    /// The bytes that the index may grow by for a transaction's clones: the size of their records.
+    /// Busy as long as that is not known.
     pub(super) fn weigh_clones(&mut self, transaction: &Transaction) -> Result<u64, SubmitError> {
         if !self.queue.is_empty() {
-            // What they change is not in the tables yet.
+            // Their changes are not in the tables yet.
             return Err(SubmitError::Busy);
         }
         let mut all = 0;
-        // Of objects replaced by this transaction; and what it adds to objects besides.
+        // Objects replaced by this transaction; and the bytes that it adds to objects.
         let mut replaced: BTreeMap<&ObjectKey, u64> = BTreeMap::new();
         let mut added: BTreeMap<&ObjectKey, u64> = BTreeMap::new();
         for op in &transaction.ops {
@@ -198,8 +199,8 @@ impl<D: Device> Store<D> {
         Ok(all)
     }
 
-    /// By how many bytes a clone of an object may lessen what is left; busy until that is known,
-    /// which has been asked for.
+    /// The number of bytes by which a clone of an object may reduce the free space; busy until that
+    /// is known, which was requested.
     pub(super) fn clone_bytes(&mut self, object: &ObjectKey) -> Result<u64, SubmitError> {
         self.weight_of(object).map(|weight| INDEX_COST * weight)
     }
@@ -219,7 +220,7 @@ impl<D: Device> Store<D> {
                 Err(SubmitError::Busy)
             }
             Some(Ok(Some(head))) => self.weight_of_head(&head),
-            // A damaged one will be found when it is applied.
+            // A damaged one will be detected when the transaction is applied.
             Some(Ok(None) | Err(_)) => Ok(0),
         }
     }
@@ -231,7 +232,7 @@ impl<D: Device> Store<D> {
             .iter()
             .map(|&(_, count)| u64::from(count) + 1)
             .sum();
-        // A shard's record, and reference counts of its blocks wherever they lie.
+        // A shard's record, and reference counts of its blocks, which may be scattered.
         let mut weight = head.encoded_len() as u64 + 1024 + shards * 2048;
         if head.has_omap {
             weight += self.omap_weight(head.number)?;
