@@ -19,7 +19,7 @@
 //!                             ├─ stats, health               soft state, and its findings for operators
 //!                             └─ command/                    execution of each command: docs/formats/commands.md
 //! ```
-//! Where to start reading: [`Mon`], then `live.rs` (one step from fact to decisions), then
+//! Where to start reading: [`Mon`], then `live.rs` (one step from input to decisions), then
 //! `leader.rs`.
 //!
 //! Invariants, checked by [`Mon::check`] after every step in tests and simulation: those of

@@ -1,4 +1,4 @@
-//! Which activations and temporary acting sets are committed (DESIGN §3, Peering).
+//! Checks of activations and temporary acting sets before they are committed (DESIGN §3, Peering).
 //!
 //! An activation states "this interval may accept writes, and each of these members has every
 //! acknowledged write before it". Later peering relies on it alone, so it is checked here against

@@ -153,7 +153,7 @@ impl Cluster {
     /// it too.
     ///
     /// # Errors
-    /// [`Error::Start`]: the folder is in use, damaged, or holds something else.
+    /// [`Error::Start`]: the directory is in use, damaged, or holds something else.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, Error> {
         crate::embedded::open(dir.as_ref())
     }

@@ -305,7 +305,7 @@ impl Config {
         out
     }
 
-    /// Where the monitors listen.
+    /// Listening addresses of the monitors.
     #[must_use]
     pub fn mon_addresses(&self) -> BTreeMap<MonId, String> {
         self.mons

@@ -300,7 +300,7 @@ impl FileSystem {
     /// The same; `about` is the description shown by `nacre fs clients`.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::connect`].
     pub fn connect_for(
         cluster: impl AsRef<Path>,
         client: &str,
@@ -315,7 +315,7 @@ impl FileSystem {
     /// The same on another engine.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::connect`].
     pub fn connect_on(
         engines: Arc<dyn Engines>,
         client: &str,

@@ -76,7 +76,7 @@ impl Moved {
         sum
     }
 
-    /// What was added since `before`.
+    /// The difference to `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {

@@ -158,7 +158,7 @@ pub fn listen_anywhere(who: &str, host: IpAddr) -> Result<(Listener, Address), S
 /// Whether a daemon could listen there now.
 ///
 /// # Errors
-/// As when it does: taken, not loopback, or no address of this machine.
+/// As for [`listen`]: in use, not loopback, or no address of this machine.
 pub fn is_free(who: &str, address: &str) -> Result<(), StartError> {
     listen(who, address).map(drop)
 }

@@ -47,7 +47,7 @@ pub struct Trigger {
     pub name: String,
     /// Prefix of its keys.
     pub prefix: Name,
-    /// What it does.
+    /// Its action.
     pub action: Action,
 }
 

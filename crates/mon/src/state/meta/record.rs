@@ -76,9 +76,9 @@ wire_record!(MetaTrigger version 1 compat 1 { name, prefix });
 pub struct MetaTerms {
     /// If one does not hold, the entry does nothing, and the leader judges again.
     pub guards: Vec<MetaGuard>,
-    /// Of the namespaces that are written.
+    /// Limits of the written namespaces.
     pub limits: Vec<MetaLimit>,
-    /// Of the namespaces that are written.
+    /// Triggers of the written namespaces.
     pub triggers: Vec<MetaTrigger>,
     /// Number of triggers that led to this one after another.
     pub depth: u32,
