@@ -575,8 +575,8 @@ impl<'a> Scene<'a> {
     fn host(&self, osd: OsdId) -> &str {
         self.hosts.get(&osd).map_or("", String::as_str)
     }
-    /// Whether these reporters suffice: `wanted`, or all possible reporters if they are fewer; on
-    /// as many hosts as possible.
+    /// Whether these reporters suffice: `wanted`, or all possible reporters if they are fewer; and
+    /// the same for their hosts.
     fn suffice(&self, target: OsdId, by: &BTreeSet<OsdId>, wanted: usize) -> bool {
         // Accused OSDs may be dead: their reports are not required.
         let able = |osd: &&OsdId| {

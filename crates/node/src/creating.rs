@@ -38,7 +38,7 @@ enum Attempt {
     Begun(Creating),
     /// Another process is creating a cluster here.
     Busy,
-    /// Another process has finished its creation meanwhile.
+    /// Another process's creation has ended meanwhile.
     Again,
 }
 

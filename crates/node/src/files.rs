@@ -153,8 +153,8 @@ impl Inbox {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         keeper.as_ref().and_then(Weak::upgrade)
     }
-    /// Asks the cache above to forget the attributes that are due; returns whether it has forgotten
-    /// all.
+    /// Asks the cache above to forget the attributes that the client must take back; returns
+    /// whether it has forgotten all.
     fn take_back(&self, now: Time, fs: &mut Fs, out: &mut Vec<Output>) -> bool {
         let mut owed = fs.owed(now);
         if owed.is_empty() {
