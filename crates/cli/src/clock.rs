@@ -1,11 +1,11 @@
-//! Wall-clock times as people read them.
+//! Human-readable wall-clock times.
 
 /// Milliseconds since 1970 as `2026-11-21T00:27:05Z`.
 #[must_use]
 pub fn utc(unix_ms: u64) -> String {
     let seconds = unix_ms / 1000;
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Years that begin in March end with the day that may be missing; 400 of them are 146,097 days.
+    // Years that begin in March end with the leap day; 400 of them are 146,097 days.
     let shifted = days + 719_468;
     let (era, day) = (shifted / 146_097, shifted % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

@@ -1,8 +1,8 @@
 //! `nacre crush …`: placement maps without a cluster. Results are those of Ceph 16's crushtool, bit
 //! for bit.
 //!
-//! Fixed for outside tools: `crush test` prints a line of OSD ids per input and nothing else;
-//! `crush hash` prints `raw HASH pg PG`, both in hexadecimal as `ceph osd map` shows them
+//! Stable formats for external tools: `crush test` prints a line of OSD ids per input and nothing
+//! else; `crush hash` prints `raw HASH pg PG`, both in hexadecimal as `ceph osd map` shows them
 //! (`docs/formats/crush-text.md` has the map's text form).
 
 use crate::out::Out;
@@ -120,7 +120,7 @@ pub struct Preview {
 /// Runs a command.
 ///
 /// # Errors
-/// When a file is no map, or the map has no such rule.
+/// When a file is not a map, or the map has no such rule.
 pub fn run(command: Command, out: &mut Out) -> Result<()> {
     match command {
         Command::Test(arguments) => test(&arguments, out),
@@ -141,7 +141,8 @@ fn read(file: &Path) -> Result<CrushMap> {
         );
     };
     let map = text::parse(&text).with_context(|| file.display().to_string())?;
-    // Cut off between two sections it would still be a map, of a smaller cluster or without a rule.
+    // A map cut off between two sections would still be valid, for a smaller cluster or without a
+    // rule.
     let has = |line: &str| text.lines().any(|found| found.trim() == line);
     if has("# begin crush map") && !has("# end crush map") {
         bail!(
@@ -206,7 +207,7 @@ fn test(arguments: &Test, out: &mut Out) -> Result<()> {
     let map = read(&arguments.map)?;
     let rule = find_rule(&map, &arguments.rule)?;
     let reweights = reweights(&map, &arguments.reweight)?;
-    // As crushtool does: the weight sets that hold for pools without their own.
+    // As in crushtool: the weight sets for pools without their own.
     let sets = map.choose_args_of_pool(0);
     let (mut scratch, mut mappings) = (Scratch::default(), Vec::new());
     for x in min_x..=max_x {

@@ -1,4 +1,4 @@
-//! Errors as people and scripts see them: one line on standard error, and an exit code.
+//! Errors for users and scripts: one line on standard error, and an exit code.
 //!
 //! | code | meaning |
 //! | --- | --- |
@@ -18,7 +18,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
             .downcast_ref::<io::Error>()
             .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     };
-    // Who reads our output may stop whenever it likes: `nacre crush test … | head`.
+    // The reader of our output may stop at any time: `nacre crush test … | head`.
     if !error.chain().any(closed) {
         crate::say::line(&format!(
             "nacre: {}",
@@ -28,11 +28,11 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Reports what is wrong with the arguments; or prints the help that they asked for.
+/// Reports wrong arguments; or prints the requested help.
 pub fn arguments(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // Nobody is there to be told that standard output is closed.
+            // Standard output is closed: there is no reader to inform.
             let _ = error.print();
             ExitCode::SUCCESS
         }
@@ -47,7 +47,7 @@ pub fn arguments(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Clap explains over several lines: the problem, tips, usage. The usage is what `--help` is for.
+/// Clap explains over several lines: the problem, tips, usage. The usage is left to `--help`.
 fn condense(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let said: Vec<&str> = lines

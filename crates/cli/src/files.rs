@@ -28,9 +28,9 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Bytes of an object with data, unless something else is said.
+/// Default size of a data object.
 const OBJECT_BYTES: u64 = 4 << 20;
-/// Copies of a file system's own pools, where there are OSDs for them.
+/// Replicas of a file system's own pools, if there are enough OSDs.
 const COPIES: u64 = 3;
 
 #[derive(Subcommand)]
@@ -160,7 +160,7 @@ pub enum Subtree {
 /// Runs the command.
 ///
 /// # Errors
-/// What is wrong, and what to do about it.
+/// The problem, and the recommended action.
 pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<ExitCode> {
     if let Command::Check {
         name,
@@ -324,7 +324,7 @@ pub fn names(place: &Place) -> Result<Vec<String>> {
 /// Makes a file system as `nacre fs create NAME` does.
 ///
 /// # Errors
-/// There is one of that name; what is wrong with the cluster.
+/// There is one of that name; problems of the cluster.
 pub fn make_plain(place: &Place, name: &str) -> Result<()> {
     let mut session = place.connect_for_files()?;
     let pool = own_pool(&mut *session, &format!("{name}.meta"))?;
@@ -383,12 +383,12 @@ fn key(name: &str) -> String {
     FsKey::Settings.of(&name.into()).to_string()
 }
 
-/// What `nacre fs clients` shows of this command.
+/// The description of this command in `nacre fs clients`.
 fn about() -> String {
     format!("process {}", std::process::id())
 }
 
-/// A pool of a file system's own, made if it does not exist.
+/// A pool of the file system, created if it does not exist.
 fn own_pool(session: &mut dyn Session, name: &str) -> Result<PoolId> {
     if let Some((_, id)) = pools(session)?.into_iter().find(|(known, _)| known == name) {
         return Ok(id);
@@ -408,14 +408,14 @@ fn own_pool(session: &mut dyn Session, name: &str) -> Result<PoolId> {
     pool_id(session, name)
 }
 
-/// Makes the first objects, then the settings: what has settings is whole.
+/// Creates the first objects, then the settings: a file system with settings is complete.
 fn create(
     session: &mut dyn Session,
     metadata: &mut dyn Metadata,
     name: &str,
     (pool, layout, ranks): (PoolId, Layout, u16),
 ) -> Result<()> {
-    // No two file systems share a namespace, also not one that was removed and has left something.
+    // Namespaces are never shared, not even with a removed file system that has left objects.
     let namespace = Name::from(&*format!("{name}.{:08x}", random()?));
     let settings = FsSettings {
         namespace,
@@ -446,7 +446,7 @@ fn create(
     }
 }
 
-/// A file system as the metadata show it.
+/// A file system according to the metadata.
 struct Shown {
     settings: FsSettings,
     holders: BTreeMap<u16, FsHolder>,
@@ -454,11 +454,12 @@ struct Shown {
     followers: BTreeMap<u16, FsHolder>,
 }
 
-/// A server that does not answer within that time may be about to be taken over: the rest is said.
+/// A server that does not answer within that time may be about to be replaced: the other figures
+/// are shown.
 const WAIT: Duration = Duration::from_secs(2);
 
 impl Shown {
-    /// What the servers of its ranks say, as far as they do.
+    /// Figures of the servers of its ranks that answer.
     fn figures(&self, place: &Place) -> Result<BTreeMap<Rank, FsFigures>> {
         let holders = self
             .holders
@@ -505,7 +506,7 @@ impl Shown {
 fn one(name: &str, metadata: &mut dyn Metadata) -> Result<Shown> {
     take(name, &mut all(metadata)?)
 }
-/// Takes it from among all.
+/// Takes it from the list of all.
 fn take(name: &str, all: &mut BTreeMap<Name, Shown>) -> Result<Shown> {
     let known = all.remove(&Name::from(name));
     known.with_context(|| {

@@ -1,4 +1,4 @@
-//! `nacre history check`: is what clients saw possible (DESIGN §11).
+//! `nacre history check`: whether the observations of clients are consistent (DESIGN §11).
 
 use crate::out::Out;
 use anyhow::{Context, Result, bail};
@@ -20,7 +20,7 @@ pub enum Command {
 /// Runs a command.
 ///
 /// # Errors
-/// When the file cannot be read as a history.
+/// When the file is not a readable history.
 pub fn run(command: Command, out: &mut Out) -> Result<ExitCode> {
     let Command::Check { file } = command;
     let text = read(&file)?;

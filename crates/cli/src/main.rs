@@ -5,17 +5,17 @@
 //!                                           │
 //!      needs no cluster:  crush · history · sim · completions · store · doctor
 //!      asks the monitors: cluster::admin          ┐
-//!      moves data:        object · bench · tour   ├─▶ Session (cluster/) ─▶ cluster::host, the only place that knows how
+//!      moves data:        object · bench · tour   ├─▶ Session (cluster/) ─▶ cluster::host, the only module that knows how
 //!      runs daemons:      cluster::up, down       ┘
 //! ```
 //! A host crate: it reads files, clocks and the environment, so clippy's disallowed lists do not
 //! apply here.
 //!
-//! Invariants (tests/): an error is one line on standard error that says what is wrong and what to
-//! do, and the exit code is not 0; with `--json` standard output holds JSON and nothing else.
+//! Invariants (tests/): an error is one line on standard error with the problem and the recommended
+//! action, and the exit code is not 0; with `--json` standard output holds JSON and nothing else.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 #![deny(unsafe_code)]
-// They panic when nobody can read them: `say.rs`.
+// They panic when the line cannot be written: `say.rs`.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;

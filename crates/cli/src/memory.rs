@@ -1,7 +1,7 @@
-//! The allocator, and giving memory back.
+//! The allocator, and releasing memory.
 //!
 //! A daemon allocates some forty small pieces per operation on one thread; the C library's
-//! allocator took a tenth of its time. Huge pages are not asked for (`no_thp` in the workspace's
+//! allocator took a tenth of its time. Huge pages are disabled (`no_thp` in the workspace's
 //! manifest): they made every daemon some 12 MiB larger, 60 under load, and nothing faster.
 
 #[global_allocator]
@@ -9,26 +9,25 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// `mi_option_purge_delay` of mimalloc's version 3, which its crate does not name.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
-/// Freed memory stays mapped for so long under load, in milliseconds.
+/// How long freed memory stays mapped under load, in milliseconds.
 const KEPT_MS: std::ffi::c_long = 10_000;
 
-/// What is freed under load is soon wanted again. The allocator gives all of it to the kernel once
-/// a second, and every received byte is then written to memory that has to be mapped anew: a page
-/// fault per kilobyte or two, a twentieth of an update of 4 KiB. Kept for ten seconds it is some 12
-/// MiB per OSD. To be called before anything else.
+/// Memory freed under load is soon needed again. By default the allocator returns all of it to the
+/// kernel once a second, and every received byte is then written to memory that has to be mapped
+/// again: a page fault per kilobyte or two, a twentieth of an update of 4 KiB. Keeping it for ten
+/// seconds costs some 12 MiB per OSD. Call this before anything else.
 #[expect(unsafe_code, reason = "a function of the allocator's C library")]
 pub fn keep_for_a_while() {
     // SAFETY: an option of the allocator, which may be set at any time.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, KEPT_MS) }
 }
 
-/// Gives the kernel what this thread has freed and kept. The allocator does so by itself only while
-/// it is being used: after a load of large objects an idle daemon stayed 50 MiB larger than it
-/// needed to be. Takes milliseconds; for when there is nothing to do
-/// ([`nacre_node::RunOptions::idle`]).
+/// Returns this thread's freed memory to the kernel. The allocator does so by itself only while it
+/// is being used: after a load of large objects an idle daemon stayed 50 MiB larger than necessary.
+/// Takes milliseconds; for idle phases ([`nacre_node::RunOptions::idle`]).
 #[expect(unsafe_code, reason = "a function of the allocator's C library")]
 pub fn give_back() {
-    // SAFETY: it may be called at any time, on any thread; it touches nothing that is allocated.
+    // SAFETY: it may be called at any time, on any thread; it does not touch allocated memory.
     unsafe { libmimalloc_sys::mi_collect(true) }
 }
 
@@ -36,7 +35,7 @@ pub fn give_back() {
 mod tests {
     use super::*;
 
-    /// Options are numbers, and another version of the allocator may number them otherwise.
+    /// Options are numbers, which another version of the allocator may change.
     #[test]
     #[expect(unsafe_code, reason = "a function of the allocator's C library")]
     fn the_option_is_the_one_that_is_a_second_by_default() {

@@ -1,4 +1,4 @@
-//! `nacre meta …`: small keys that the monitors agree on, with revisions, watches and leases.
+//! `nacre meta …`: small keys replicated by the monitors, with revisions, watches and leases.
 
 use crate::cluster::{Metadata, Place};
 use crate::out::Out;
@@ -171,7 +171,7 @@ fn event_line(event: &MetaEvent) -> String {
         MetaEvent::Delete { key, revision } => format!("{revision} delete {key}"),
     }
 }
-/// A name that ends in `/` is everything below it.
+/// A name that ends in `/` stands for all keys below it.
 fn span(name: &str) -> MetaSpan {
     if name.is_empty() || name.ends_with('/') {
         MetaSpan::Prefix {
@@ -455,7 +455,7 @@ fn program(command: &Program, cluster: &mut dyn Metadata, out: &mut Out) -> Resu
             } else {
                 std::fs::read(file).with_context(|| format!("reading {}", file.display()))?
             };
-            // The monitors look as well, and closer; a mistake is found here without them.
+            // The monitors check as well, and more strictly; this finds mistakes without them.
             let checked = nacre_policy::check_script(&nacre_policy::Chunk::new(name, &source));
             checked.map_err(|error| anyhow!("program {name} is refused: {error}"))?;
             let revision = cluster.put(&key(name), source)?;
@@ -521,8 +521,8 @@ fn program(command: &Program, cluster: &mut dyn Metadata, out: &mut Out) -> Resu
     }
 }
 
-/// What a namespace uses a program as. Settings that this version cannot read use nothing that it
-/// could name.
+/// The uses of a program in a namespace. Settings that this version cannot read contain no use that
+/// it could name.
 fn uses(settings: &MetaPair, program: &str) -> Vec<String> {
     let key = settings.key.to_string();
     let namespace = key.rsplit('/').next().unwrap_or_default();
@@ -542,7 +542,7 @@ fn uses(settings: &MetaPair, program: &str) -> Vec<String> {
     validator.into_iter().chain(triggers).collect()
 }
 
-/// A transaction from its JSON form.
+/// Parses a transaction from its JSON form.
 fn transaction(request: &Value) -> Result<MetaCall> {
     let Value::Object(fields) = request else {
         bail!("a transaction is a JSON object with `if`, `then` and `else`")

@@ -1,11 +1,11 @@
 //! `nacre mount`: a file system as a directory of this machine.
 //!
 //! ```text
-//!  nacre mount ──starts──▶ nacre mount --in-background      its log: mount.NAME.log (`logs` says where)
-//!       ▲── "ready", or why not ──┘       serves until it is unmounted, or told to end
+//!  nacre mount ──starts──▶ nacre mount --in-background      its log: mount.NAME.log (directory: `logs`)
+//!       ▲── "ready", or why not ──┘       serves until it is unmounted, or told to stop
 //! ```
-//! `with_up` is `nacre up --mount`, `place` where that may mount; `record` tells which mounts there
-//! are, `take_off` unmounts those of `up`, `users` says who uses one.
+//! `with_up` is `nacre up --mount`, `place` checks its directory; `record` lists the mounts,
+//! `take_off` unmounts those of `up`, `users` finds the programs that use one.
 
 mod place;
 pub mod record;
@@ -25,9 +25,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long programs may go on using their open files after a signal to end.
+/// How long programs may continue to use their open files after a signal.
 const GRACE: Duration = Duration::from_secs(5);
-/// Between two looks for a signal.
+/// Interval of checks for a signal.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Arguments of `mount`.
@@ -54,23 +54,23 @@ pub struct Arguments {
     by_up: bool,
 }
 
-/// A mount that is served by a process of its own.
+/// A mount served by a separate process.
 pub struct Background<'a> {
-    /// Which file system.
+    /// The file system.
     pub fs: &'a str,
-    /// Where: an absolute path.
+    /// Its directory: an absolute path.
     pub dir: &'a Path,
-    /// As after `-o`.
+    /// Options as after `-o`.
     pub options: &'a [String],
-    /// `nacre up --mount` wants it.
+    /// Whether it belongs to `nacre up --mount`.
     pub by_up: bool,
 }
 
 impl Background<'_> {
-    /// Starts it. It serves when this returns.
+    /// Starts it; returns when it serves.
     ///
     /// # Errors
-    /// It was not mounted: what its process said.
+    /// It was not mounted: the error of its process.
     pub fn start(&self, place: &Place) -> Result<()> {
         let Self {
             fs,
@@ -95,7 +95,7 @@ impl Background<'_> {
         if *by_up {
             command.arg("--by-up");
         }
-        // Whatever folder this one was started in can be unmounted and removed.
+        // The current directory of this command must stay unmountable and removable.
         command.arg("--").arg(dir).current_dir("/");
         let log = run.join(format!("mount.{fs}.log"));
         background::wait_for(command, &log, &format!("{} was not mounted", dir.display()))?;
@@ -106,7 +106,7 @@ impl Background<'_> {
 /// Runs the command.
 ///
 /// # Errors
-/// It cannot be mounted: why, and what to do.
+/// It cannot be mounted: the reason, and the recommended action.
 pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     let name = match &arguments.fs {
         Some(name) => name.clone(),
@@ -116,7 +116,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     if arguments.foreground || arguments.in_background {
         return serve(arguments, place, &name, &options);
     }
-    // What is wrong here is known before the cluster is asked.
+    // Detect local problems before asking the cluster.
     let dir = nacre_gateway::check(&arguments.dir)?;
     Background {
         fs: &name,
@@ -142,8 +142,9 @@ fn options(name: &str, arguments: &Arguments) -> Result<MountOptions> {
     Ok(options)
 }
 
-/// Where the background process has its log: `run` in the cluster's folder, or beside a Ceph
-/// cluster's configuration; since not everyone may write there, else in a folder of the user's own.
+/// Directory for the log of the background process: `run` in the cluster's directory, or beside a
+/// Ceph cluster's configuration; if the user may not write there, one of the user's own
+/// directories.
 fn logs(place: &Place) -> Result<PathBuf> {
     let own = |variable: &str, below: &str| {
         let folder = std::env::var_os(variable).filter(|folder| !folder.is_empty())?;
@@ -171,7 +172,7 @@ fn logs(place: &Place) -> Result<PathBuf> {
     Err(failed.expect("the cluster's folder was tried"))
 }
 
-/// What this machine is called.
+/// Name of this machine.
 fn host() -> String {
     rustix::system::uname()
         .nodename()
@@ -179,7 +180,7 @@ fn host() -> String {
         .into_owned()
 }
 
-/// Serves it until it is unmounted from outside, or by a signal.
+/// Serves it until it is unmounted externally, or by a signal.
 fn serve(arguments: &Arguments, place: &Place, name: &str, options: &MountOptions) -> Result<()> {
     let begun = Instant::now();
     let mut ready = arguments
@@ -203,7 +204,7 @@ fn serve(arguments: &Arguments, place: &Place, name: &str, options: &MountOption
     while !mounted.wait_for(LOOK) {
         if ending.has_come() {
             unmounted = mounted.unmount();
-            // Open files keep it; they end with this process.
+            // Open files keep it mounted; they end with this process.
             if unmounted.is_ok() {
                 let _ = mounted.wait_for(GRACE);
             }
@@ -219,7 +220,7 @@ fn serve(arguments: &Arguments, place: &Place, name: &str, options: &MountOption
     Ok(ended?)
 }
 
-/// Why not everything is safe, without saying that again.
+/// Why some changes are not durable, without repeating that they are not.
 fn reason(why: &MountError) -> String {
     match why {
         MountError::NotSafe {
@@ -235,9 +236,9 @@ fn reason(why: &MountError) -> String {
     }
 }
 
-/// Records the mount, for commands that look for it. Without a record it serves all the same.
+/// Records the mount, for commands that look for it. Without a record it is served all the same.
 fn keep(place: &Place, name: &str, dir: &Path, by_up: bool) -> Option<Kept> {
-    // On another engine there is no folder of the cluster's.
+    // On another engine there is no directory of the cluster.
     if place.ceph().is_some() {
         return None;
     }

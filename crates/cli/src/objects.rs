@@ -1,4 +1,4 @@
-//! What the commands need of a cluster's data path: operations in flight and their ends.
+//! A cluster's data path, as used by the commands: operations in flight and their results.
 //!
 //! ```text
 //!  commands ─▶ call (one at a time) ─┐
@@ -20,16 +20,16 @@ use std::time::Duration;
 pub enum Failed {
     /// It certainly had no effect.
     Refused(OpFailure),
-    /// It may have had its effect, or have it yet.
+    /// It may have had its effect, or may still have it.
     Unknown(String),
-    /// Another engine refused it, in its own words: it had no effect.
+    /// An external engine refused it, with this message: it had no effect.
     Foreign(String),
 }
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(OpFailure::Method { errno, why, .. }) if why.is_empty() => {
-                // What a method chose to say; the protocol knows no names of errors.
+                // An error number of a method; the protocol has no names for errors.
                 match i32::try_from(*errno)
                     .ok()
                     .and_then(nacre_policy::errno::name)
@@ -45,12 +45,12 @@ impl fmt::Display for Failed {
 }
 impl std::error::Error for Failed {}
 
-/// How an operation ended.
+/// The result of an operation.
 pub type Ended = Result<Done, Failed>;
 
 /// Operations on objects.
 pub trait Objects {
-    /// Begins an operation, waiting for room if too much is in flight.
+    /// Begins an operation; waits while too many are in flight.
     ///
     /// # Errors
     /// When the cluster cannot be reached at all.
@@ -60,13 +60,12 @@ pub trait Objects {
     /// # Errors
     /// When the cluster cannot be reached at all.
     fn next(&mut self) -> Result<Option<(OpId, Ended)>>;
-    /// How many placement groups a pool has now.
+    /// The current number of placement groups of a pool.
     ///
     /// # Errors
     /// When there is no such pool.
     fn pg_num(&mut self, pool: PoolId) -> Result<u32>;
-    /// Waits until this client's map is of that epoch: what it asks of an OSD then is answered by
-    /// one that knows it, too.
+    /// Waits until this client's map has that epoch: OSDs that it contacts afterwards have it, too.
     ///
     /// # Errors
     /// When the monitors do not send it.
@@ -74,23 +73,23 @@ pub trait Objects {
         let _ = epoch;
         Ok(())
     }
-    /// Who this client is for the cluster, where that can be fenced.
+    /// Identity of this client in the cluster, if it can be fenced.
     fn identity(&mut self) -> Option<(ClientId, Instance)> {
         None
     }
-    /// What the cluster can do.
+    /// Capabilities of the cluster.
     fn capabilities(&mut self) -> Capabilities {
         Client::CAPABILITIES
     }
-    /// Begins to watch an object; [`Self::next`] says how the registration ended.
+    /// Begins to watch an object; [`Self::next`] returns the result of the registration.
     ///
     /// # Errors
-    /// When the cluster cannot be reached at all, or cannot watch.
+    /// When the cluster cannot be reached at all, or does not support watches.
     fn watch(&mut self, pool: PoolId, object: &ObjectId, timeout: Duration) -> Result<WatchId> {
         let _ = (pool, object, timeout);
         Err(anyhow!("this cluster cannot watch objects"))
     }
-    /// Waits at most so long for what a watcher hears.
+    /// Waits at most `max` for an event of a watch.
     ///
     /// # Errors
     /// When the cluster cannot be reached at all.
@@ -98,7 +97,7 @@ pub trait Objects {
         let _ = max;
         Ok(None)
     }
-    /// Acknowledges a notify; of a watch that is lost, that is the next event.
+    /// Acknowledges a notify; if the watch is lost, the next event says so.
     ///
     /// # Errors
     /// When the cluster cannot be reached at all.
@@ -140,9 +139,9 @@ pub fn call(cluster: &mut dyn Objects, operation: Operation) -> Result<Ended> {
     Ok(result)
 }
 
-/// Many operations in flight, each with something to remember; at most so many and so many bytes.
+/// Many operations in flight, each with the caller's data; with limits of their number and bytes.
 pub struct Window<'c, T> {
-    /// The cluster; the window's owner may not begin operations beside it.
+    /// The cluster; operations are only begun through the window.
     cluster: &'c mut dyn Objects,
     flying: BTreeMap<OpId, (T, u64)>,
     bytes: u64,
@@ -161,11 +160,11 @@ impl<'c, T> Window<'c, T> {
             bytes_max,
         }
     }
-    /// Begins an operation that takes `bytes` of memory until it ends. What ends meanwhile is given
-    /// to `ended`.
+    /// Begins an operation that takes `bytes` of memory until it ends. Operations that end
+    /// meanwhile are passed to `ended`.
     ///
     /// # Errors
-    /// As [`Objects::begin`], and what `ended` says.
+    /// As [`Objects::begin`], and errors of `ended`.
     pub fn push(
         &mut self,
         operation: Operation,
@@ -207,12 +206,12 @@ impl<'c, T> Window<'c, T> {
     }
 }
 
-/// Data, attributes and size of an object, as one operation reads them: consistent with each other.
+/// Data, attributes and size of an object, read by one operation: consistent with each other.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Head {
     /// Bytes of the object itself.
     pub size: u64,
-    /// Which update it shows.
+    /// The version that was read.
     pub version: nacre_types::Version,
     /// All attributes.
     pub attrs: BTreeMap<Name, Bytes>,
@@ -220,7 +219,7 @@ pub struct Head {
     pub data: Payload,
 }
 
-/// An operation that [`head_of`] understands.
+/// An operation whose result [`head_of`] parses.
 pub fn read_head(pool: PoolId, object: &ObjectId, length: u64) -> Operation {
     let mut ops = vec![SubOp::Stat {}, SubOp::ListAttrs {}];
     if length > 0 {
@@ -229,7 +228,7 @@ pub fn read_head(pool: PoolId, object: &ObjectId, length: u64) -> Operation {
     operation(pool, object.clone(), ops, Payload::new())
 }
 
-/// What [`read_head`] found; `None` if there is no object.
+/// The result of [`read_head`]; `None` if there is no object.
 ///
 /// # Errors
 /// When it failed for another reason.
@@ -265,8 +264,8 @@ pub fn head_of(ended: Ended) -> Result<Option<Head>> {
 
 #[cfg(test)]
 pub mod memory {
-    //! Objects in this process's memory, for tests of what is built on them: with listings, ends
-    //! out of order, and operations that fail or get no answer.
+    //! Objects in this process's memory, for tests of their users: with listings, completions out
+    //! of order, and operations that fail or get no answer.
 
     use super::*;
     use nacre_client::Failure;
@@ -277,14 +276,14 @@ pub mod memory {
         objects: nacre_conformance::memory::Memory,
         ended: Vec<(OpId, Ended)>,
         operations: u64,
-        /// Refuses all writes of data after so many.
+        /// Refuses all further writes of data once this reaches 0.
         pub writes_left: Option<u64>,
-        /// So many operations get no answer, and do nothing.
+        /// This many operations get no answer, and have no effect.
         pub unanswered: u64,
     }
 
     impl Memory {
-        /// All objects there are.
+        /// All existing objects.
         pub fn names(&self) -> Vec<ObjectId> {
             self.objects
                 .all
@@ -360,7 +359,7 @@ pub mod memory {
             Ok(id)
         }
         fn next(&mut self) -> Result<Option<(OpId, Ended)>> {
-            // Not in order of submission: nobody may rely on that across objects.
+            // Not in order of submission: callers must not rely on that across objects.
             Ok(self.ended.pop())
         }
         fn pg_num(&mut self, _: PoolId) -> Result<u32> {

@@ -1,10 +1,10 @@
-//! Standard output: text for people, or one JSON value for programs.
+//! Standard output: text for users, or one JSON value for programs.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
-/// Where a command prints. Everything is written at the end, or when much has come together.
+/// Output of a command. It is written at the end, or when the buffer is large.
 pub struct Out {
     json: bool,
     writer: BufWriter<Stdout>,
@@ -33,8 +33,8 @@ impl Out {
             .write_all(bytes)
             .context("writing to standard output")
     }
-    /// Prints what a program gave: as it is where another program reads it, and what a terminal
-    /// would obey written out where a person does.
+    /// Prints data from a program: unchanged if another program reads it; on a terminal control
+    /// characters are escaped.
     ///
     /// # Errors
     /// As [`Self::bytes`].
@@ -44,7 +44,7 @@ impl Out {
         }
         self.bytes(crate::shown::shown(&String::from_utf8_lossy(bytes)).as_bytes())
     }
-    /// Prints a line of text, which may have come from anybody: control characters are written out.
+    /// Prints a line of text from any source: control characters are escaped.
     ///
     /// # Errors
     /// As [`Self::bytes`].
@@ -52,14 +52,14 @@ impl Out {
         self.bytes(crate::shown::shown(text).as_bytes())?;
         self.bytes(b"\n")
     }
-    /// Tells a person what is going on; programs that want JSON are not told.
+    /// Reports progress to a user; omitted with JSON.
     ///
     /// # Errors
     /// As [`Self::bytes`].
     pub fn say(&mut self, text: &str) -> Result<()> {
         if self.json { Ok(()) } else { self.line(text) }
     }
-    /// Prints a JSON value: over several lines for a person's eyes, since programs do not mind.
+    /// Prints a JSON value: indented for readability, which programs ignore.
     ///
     /// # Errors
     /// As [`Self::bytes`].
@@ -67,7 +67,7 @@ impl Out {
         let text = serde_json::to_string_pretty(value).expect("a JSON value has a text");
         self.line(&text)
     }
-    /// Prints what has come together so far.
+    /// Prints the buffered output.
     ///
     /// # Errors
     /// As [`Self::bytes`].

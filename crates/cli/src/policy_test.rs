@@ -1,11 +1,11 @@
-//! `nacre policy test|explain|trace|library`: policies before they are dangerous (MAL-07, MAL-51;
-//! USERS: why Mantle failed upstream). No cluster needed.
+//! `nacre policy test|explain|trace|library`: tests policies before they are active (MAL-07,
+//! MAL-51; USERS: why Mantle failed upstream). No cluster needed.
 //!
 //! ```text
-//!   FILE (Lua) + trace ─▶ nacre_mantle::Model ─▶ tick by tick: metrics in, targets out, what moved and why not more ─▶ summary, exit code
+//!   FILE (Lua) + trace ─▶ nacre_mantle::Model ─▶ tick by tick: metrics in, targets out, moves and their limits ─▶ summary, exit code
 //! ```
-//! Exit code 1 when the policy failed at any tick or moved a unit back and forth: so that a script
-//! can ask before it activates.
+//! Exit code 1 when the policy failed at any tick or moved a unit back and forth: so a script can
+//! check before activating it.
 
 use crate::out::Out;
 use crate::program::read_source;
@@ -126,7 +126,7 @@ impl Run {
     }
 }
 
-/// What a policy is called in messages.
+/// Name of a policy in messages.
 fn name_of(file: &Path) -> String {
     let name = file
         .file_stem()
@@ -138,7 +138,7 @@ fn name_of(file: &Path) -> String {
 /// Runs a verb.
 ///
 /// # Errors
-/// Files that cannot be read, and texts that are none.
+/// Files that cannot be read, and invalid texts.
 pub fn run(command: Bench, out: &mut Out) -> Result<ExitCode> {
     match command {
         Bench::Test { run, summary } => test(&run, summary, out),
@@ -252,7 +252,7 @@ fn is_failure(decision: &Decision) -> bool {
 
 // ─── text ───────────────────────────────────────────────────────────────────────────────
 
-/// A load for people's eyes.
+/// A human-readable load.
 fn short(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -293,7 +293,7 @@ fn tick_text(report: &TickReport) -> String {
     text
 }
 
-/// What a rank did, if anything: asked, moved, held, and why not more.
+/// The actions of a rank, if any: requested, moved, held back, with the reason.
 fn decision_lines(decision: &Decision, report: &TickReport) -> Vec<String> {
     if let Some(held) = &decision.held {
         return vec![format!("holds: {held}")];

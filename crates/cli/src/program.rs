@@ -4,8 +4,7 @@
 //! ```text
 //!  install: check here ─▶ `program prepare` ─▶ source as an object named by its digest ─▶ `program install`: the map names it
 //! ```
-//! The source is durable before anybody is told of it, and whoever reads it knows from the digest
-//! whether it is the right one.
+//! The source is durable before the map names it, and a reader verifies it by the digest.
 
 use crate::clock;
 use crate::cluster::{Commands, Session};
@@ -148,7 +147,7 @@ pub enum Policy {
 /// `nacre class …` as the client `name`.
 ///
 /// # Errors
-/// What the source, the monitors or the method say.
+/// Errors of the source, the monitors or the method.
 pub fn class(command: Class, name: &str, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     match command {
         Class::Program(command) => program(ProgramKind::Class {}, command, name, cluster, out),
@@ -204,7 +203,7 @@ pub fn class(command: Class, name: &str, cluster: &mut dyn Session, out: &mut Ou
 /// `nacre policy …` as the client `name`.
 ///
 /// # Errors
-/// What the source or the monitors say.
+/// Errors of the source or the monitors.
 pub fn policy(command: Policy, name: &str, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     let kind = ProgramKind::Policy {};
     match command {
@@ -379,8 +378,8 @@ fn install(
     })
 }
 
-/// Installs classes of the library, all if none is named. One that is active as it is here is left
-/// alone.
+/// Installs classes of the library, all if none is named. One that is already active in this
+/// version is skipped.
 fn shelf_install(
     names: &[String],
     me: &str,
@@ -409,10 +408,10 @@ fn shelf_install(
     }
 }
 
-/// Stores a source, and lets the map name it; gives the monitors' answer.
+/// Stores a source, and installs it in the map; returns the monitors' answer.
 ///
 /// # Errors
-/// What they say of the source, or that it cannot be stored.
+/// Their error about the source, or that it cannot be stored.
 pub fn store_and_install(
     kind: ProgramKind,
     name: &str,
@@ -424,10 +423,10 @@ pub fn store_and_install(
     cluster.command(&install)
 }
 
-/// Stores a source; gives the command that lets the map name it.
+/// Stores a source; returns the command that installs it in the map.
 ///
 /// # Errors
-/// It is too long or cannot be stored, or the client may not.
+/// It is too long or cannot be stored, or the client lacks the capability.
 pub fn store(
     kind: ProgramKind,
     name: &str,
@@ -542,7 +541,7 @@ fn before(program: &Value, number: u64) -> Option<u64> {
         .max()
 }
 
-/// The stored source of a version, checked.
+/// The stored source of a version, verified.
 fn source_of(
     kind: ProgramKind,
     name: &str,
@@ -647,7 +646,7 @@ fn run_method(
     }
     out.given(&output)?;
     if activation > 0 {
-        // Beside the output, not in it; and after it, where both go to one place.
+        // Separate from the output; and after it, where both go to one place.
         out.finish()?;
         crate::say::line(&format!(
             "{}, activation {activation}, status {status}",
@@ -678,7 +677,7 @@ fn input_of(given: Option<String>) -> Result<Bytes> {
         return Ok(text.into());
     }
     let mut input = Vec::new();
-    // Nobody types the input of most methods.
+    // The input of most methods is not typed.
     if !std::io::stdin().is_terminal() {
         std::io::stdin()
             .read_to_end(&mut input)
@@ -714,7 +713,7 @@ pub enum Client {
 /// `nacre client …` as the client `me`.
 ///
 /// # Errors
-/// What the monitors say.
+/// Errors of the monitors.
 pub fn client(command: &Client, me: &str, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
     let client = Some(me.to_owned());
     let request = match command {

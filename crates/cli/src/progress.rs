@@ -1,8 +1,8 @@
-//! How far long work has come: a bar on a terminal, nothing elsewhere.
+//! Progress of long work: a bar on a terminal, nothing elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar for so many bytes.
+/// A bar for a number of bytes.
 #[must_use]
 pub fn bytes(what: &'static str, total: u64) -> ProgressBar {
     bar(
@@ -12,13 +12,13 @@ pub fn bytes(what: &'static str, total: u64) -> ProgressBar {
     )
 }
 
-/// A bar for so many things.
+/// A bar for a number of items.
 #[must_use]
 pub fn count(what: &'static str, total: u64) -> ProgressBar {
     bar(total, what, "{msg:>10} [{bar:32}] {pos}/{len} {eta}")
 }
 
-/// A sign of life while nobody knows how long it takes.
+/// A sign of activity for work of unknown duration.
 #[must_use]
 pub fn waiting(what: &'static str) -> ProgressBar {
     let bar = ProgressBar::new_spinner();

@@ -1,18 +1,17 @@
-//! Lines for people on standard error, and on a daemon's log.
+//! Human-readable lines on standard error, and in a daemon's log.
 //!
-//! `eprintln!` panics when the line cannot be written: a log partition that was full, or a pipe
-//! that was closed, ended every daemon of the machine at its next line. A daemon that cannot say
-//! something goes on; so all output of this crate goes through here or `Out`, and the lints of
-//! `main.rs` see to that.
+//! `eprintln!` panics when the line cannot be written: a full log partition, or a closed pipe,
+//! ended every daemon of the machine at its next line. A daemon that cannot print continues; so all
+//! output of this crate goes through here or `Out`, which the lints of `main.rs` enforce.
 
 use std::io::Write as _;
 
-/// Writes a line to standard error, if it takes one.
+/// Writes a line to standard error, if possible.
 pub fn line(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Writes a line to standard output, if it takes one; for what has no [`crate::out::Out`].
+/// Writes a line to standard output, if possible; for code without an [`crate::out::Out`].
 pub fn to_stdout(text: &str) {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());

@@ -1,5 +1,5 @@
-//! `nacre class library`: what comes with Nacre, read from the comments of its classes. No cluster
-//! is asked.
+//! `nacre class library`: the classes that come with Nacre, described by their comments. No cluster
+//! is contacted.
 
 use crate::out::Out;
 use crate::table::table;
@@ -8,7 +8,7 @@ use nacre_policy::Profile;
 use nacre_policy::library::{self, LibraryClass, Method};
 use serde_json::{Value, json};
 
-/// The classes of these names, all if there are none.
+/// The classes with these names, all if there are none.
 ///
 /// # Errors
 /// There is no such class.
@@ -24,7 +24,7 @@ pub fn classes(names: &[String]) -> Result<Vec<&'static LibraryClass>> {
     names.iter().map(found).collect()
 }
 
-/// The library, or some of its classes.
+/// Shows the library, or some of its classes.
 ///
 /// # Errors
 /// There is no such class.

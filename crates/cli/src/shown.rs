@@ -1,16 +1,16 @@
-//! Text of others on a person's terminal. Error texts, log lines and names come from scripts,
-//! clients and daemons: what a terminal would obey, or would show in another order than it stands,
-//! is written out instead.
+//! Untrusted text on a user's terminal. Error texts, log lines and names come from scripts, clients
+//! and daemons: characters that a terminal would interpret, or that would change the displayed
+//! order, are escaped.
 
 use std::borrow::Cow;
 
-/// Whether a terminal does something else with it than show it.
+/// Whether a terminal would interpret it instead of showing it.
 const fn is_control(letter: char) -> bool {
     matches!(letter, '\0'..='\x08' | '\x0b'..='\x1f' | '\x7f'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The text, with control characters other than tabs and ends of lines as `\u001b`: as JSON has
-/// them, so that JSON stays what it is.
+/// The text, with control characters other than tabs and line ends as `\u001b`: as in JSON, so that
+/// JSON stays valid.
 #[must_use]
 pub fn shown(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_control) {

@@ -30,7 +30,7 @@ pub enum Command {
 /// Runs a command.
 ///
 /// # Errors
-/// When a seed finds something.
+/// When a seed finds an error.
 pub fn run(command: &Command, out: &mut Out) -> Result<()> {
     let Command::Run {
         seed,
@@ -91,7 +91,7 @@ pub fn run(command: &Command, out: &mut Out) -> Result<()> {
     Ok(())
 }
 
-/// The simulator panics with what it found.
+/// The simulator panics with its finding.
 fn attempt(seed: u64, verbose: bool) -> Result<Report, String> {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));

@@ -1,4 +1,4 @@
-//! `nacre store check`: proves a store's integrity while nobody uses it.
+//! `nacre store check`: verifies a store that is not in use.
 
 use crate::out::Out;
 use anyhow::{Context, Result, bail, ensure};
@@ -21,7 +21,7 @@ pub enum Command {
     },
 }
 
-/// The stores that a path means.
+/// The stores below a path.
 fn stores(path: &Path) -> Result<Vec<PathBuf>> {
     let kind = path
         .metadata()
@@ -59,7 +59,7 @@ fn as_json(path: &Path, report: &StoreReport) -> Value {
     })
 }
 
-/// Checks them.
+/// Checks the stores.
 ///
 /// # Errors
 /// When one cannot be read at all, or is in use.
@@ -79,7 +79,7 @@ pub fn run(command: &Command, out: &mut Out) -> Result<ExitCode> {
             Ok(report) => report,
             Err(why) if all.len() == 1 => bail!(why),
             Err(why) => {
-                // The others may still be told about.
+                // The others can still be checked.
                 crate::say::line(&format!("nacre: {why}"));
                 damaged = true;
                 continue;

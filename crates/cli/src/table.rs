@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-/// A column: its title, and the field (a JSON pointer without the first slash) it shows.
+/// A column: its title, and the field that it shows (a JSON pointer without the first slash).
 pub type Column = (&'static str, &'static str);
 
-/// Rows under titles; without rows, one dash says so.
+/// Rows under titles; without rows, a dash.
 #[must_use]
 pub fn table(columns: &[Column], rows: &[Value]) -> String {
     let cell = |row: &Value, field: &str| {
@@ -56,7 +56,7 @@ pub fn table(columns: &[Column], rows: &[Value]) -> String {
     out
 }
 
-/// A value as people read it; the end of the field's name gives the unit.
+/// A human-readable value; the field's name ends with the unit.
 #[must_use]
 pub fn show(field: &str, value: &Value) -> String {
     match value {
@@ -78,7 +78,7 @@ pub fn show(field: &str, value: &Value) -> String {
     }
 }
 
-/// A number of bytes with three digits at least and its binary unit.
+/// A human-readable number of bytes with at least three digits and a binary unit.
 #[must_use]
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -99,10 +99,10 @@ pub fn bytes(count: u64) -> String {
     format!("{value:.decimals$} {}", UNITS[unit])
 }
 
-/// Reads a number of bytes: `4096`, `4k`, `4KiB`, `1.5M`; units are binary.
+/// Parses a number of bytes: `4096`, `4k`, `4KiB`, `1.5M`; units are binary.
 ///
 /// # Errors
-/// What would be right.
+/// The valid forms.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let parse = || {
         let split = text

@@ -6,7 +6,7 @@
 //!        read all, compare ◀─ kill another one ◀─ HEALTH_OK ◀─ start it again ─┘
 //!           └─▶ mount a file system, unpack an archive of the tree, compare (`mounted`)
 //! ```
-//! The last reading of objects is without another OSD, so that the recovered copies of the first
+//! The last reading of objects is without another OSD, so that the recovered replicas of the first
 //! one are among those that are read.
 
 mod mounted;
@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long recovery may take before the tour calls it a failure.
+/// Time limit of recovery.
 const RECOVERY: Duration = Duration::from_mins(10);
 const POOL: &str = "data";
 
@@ -51,13 +51,13 @@ pub struct Arguments {
     stay: bool,
 }
 
-/// Written into the tour's folder, so that `--fresh` never removes anything else.
+/// A file in the tour's directory, so that `--fresh` never removes anything else.
 const MARK: &str = "this-is-a-nacre-tour";
 
-/// Takes the tour.
+/// Runs the tour.
 ///
 /// # Errors
-/// When anything is not as it should be: above all when a byte read back differs.
+/// When anything is wrong: above all when a byte read back differs.
 pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     let dir = &arguments.dir;
     prepare(dir, arguments.fresh)?;
@@ -177,7 +177,7 @@ fn prepare(dir: &Path, fresh: bool) -> Result<()> {
     .with_context(|| format!("writing to {}", dir.display()))
 }
 
-/// What git tracks, or everything.
+/// The files tracked by git, or all files.
 fn files(root: &Path) -> Result<Vec<PathBuf>> {
     let git = Command::new("git")
         .arg("-C")
@@ -197,7 +197,7 @@ fn files(root: &Path) -> Result<Vec<PathBuf>> {
     let mut paths: Vec<PathBuf> = names
         .map(|name| PathBuf::from(OsStr::from_bytes(name)))
         .collect();
-    // Tracked and deleted, or a submodule's folder.
+    // Tracked and deleted, or a submodule's directory.
     paths.retain(|path| {
         root.join(path)
             .symlink_metadata()
@@ -263,7 +263,7 @@ fn show_places(hashes: &Hashes, session: &mut dyn Session, out: &mut Out) -> Res
     out.finish()
 }
 
-/// The step with a file system; as JSON what came of it.
+/// The step with a file system; returns its result as JSON.
 fn mount(
     arguments: &Arguments,
     paths: &[PathBuf],
@@ -302,10 +302,10 @@ fn mount(
     Ok(json!({ "files": files, "bytes": size, "equal": true }))
 }
 
-/// Most objects that are overwritten, and that are added, while an OSD is dead.
+/// Maximum number of objects that are overwritten, and that are added, while an OSD is dead.
 const MEANWHILE_MAX: usize = 200;
 
-/// Overwrites every few objects and adds as many; gives both numbers.
+/// Overwrites every few objects and adds as many; returns both numbers.
 fn write_meanwhile(
     hashes: &mut Hashes,
     pool: PoolId,
@@ -329,7 +329,7 @@ fn write_meanwhile(
     tree::write(session, pool, all, hashes)?;
     Ok((count, count))
 }
-/// Folder of the objects that are added.
+/// Directory of the added objects.
 const MEANWHILE: &str = "written-while-an-osd-was-dead";
 
 fn read_all(

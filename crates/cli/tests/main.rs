@@ -1,4 +1,4 @@
-//! The built binary as people and scripts meet it: what it prints, where, and with which exit code.
+//! The built binary as used by users and scripts: its output, streams and exit codes.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // tests of a host crate
 
 #[path = "suite/ceph_files.rs"]
@@ -49,7 +49,7 @@ use std::time::Duration;
 /// never end.
 const MOST: Duration = Duration::from_secs(180);
 
-/// Runs `nacre` with arguments, away from anybody's cluster.
+/// Runs `nacre` with arguments, without any existing cluster.
 fn nacre<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(arguments: I) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
     command
@@ -73,7 +73,7 @@ fn nacre<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(arguments: I) -> Output {
     }
 }
 
-/// What a run that must succeed prints.
+/// Output of a run that must succeed.
 fn prints<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(arguments: I) -> String {
     let output = nacre(arguments);
     assert!(
@@ -94,7 +94,7 @@ fn golden() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../crush/tests/golden")
 }
 
-/// Golden files with an ending, at least `least` of them: an empty folder must not pass.
+/// Golden files with an extension, at least `least` of them: an empty directory must not pass.
 fn golden_files(ending: &str, least: usize) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(golden()).expect("the golden files are there");
     let mut files: Vec<PathBuf> = entries
@@ -110,7 +110,7 @@ fn golden_files(ending: &str, least: usize) -> Vec<PathBuf> {
     files
 }
 
-/// A file for a test to write; names are the tests' own.
+/// A file for a test to write; tests use distinct names.
 fn scratch(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
 }

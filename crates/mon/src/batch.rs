@@ -1,4 +1,4 @@
-//! Gathering requests into proposals (MAL-17) without letting one's effect slip past another's
+//! Gathers requests into proposals (MAL-17) such that no request's effect invalidates another's
 //! precondition.
 //!
 //! ```text
@@ -6,10 +6,10 @@
 //! ```
 //! One proposal is in flight at a time, so preconditions are checked on the committed map, which is
 //! the latest proposed one. Within a batch, a request is checked only if nothing it reads was
-//! written by an earlier one of the same batch; otherwise it waits for the next. Places in the
+//! written by an earlier one of the same batch; otherwise it waits for the next. Locations in the
 //! hierarchy are the exception: they are gathered, so that many OSDs can enter in one epoch, and
-//! put into its text once, as the batch is closed. What changes of the text is proposed, not the
-//! text.
+//! put into its text once, when the batch is closed. The proposal contains the text's changes, not
+//! the text.
 
 use nacre_types::{Entity, MonId, Name, OsdId, PgId, PoolId};
 use nacre_wire::map::{Change, patch};
@@ -24,11 +24,11 @@ pub enum Part {
     Mon(MonId),
     /// An OSD.
     Osd(OsdId),
-    /// A store's identity: no two OSDs may bring the same one.
+    /// A store's identity: no two OSDs may have the same one.
     Store(u128),
-    /// A pool with everything that is said of its groups.
+    /// A pool with all records of its PGs.
     Pool(PoolId),
-    /// A group.
+    /// A PG.
     Pg(PgId),
     /// An entity's fences.
     Fence(Entity),
@@ -40,11 +40,11 @@ pub enum Part {
     Features,
     /// Programs.
     Programs,
-    /// What clients may do.
+    /// Clients' capabilities.
     Clients,
 }
 
-/// What a change writes.
+/// Collects the parts that a change writes.
 fn written(change: &Change, parts: &mut BTreeSet<Part>) {
     match change {
         Change::MonSet { mon, .. } | Change::MonRemove { mon } => {
@@ -92,16 +92,16 @@ fn written(change: &Change, parts: &mut BTreeSet<Part>) {
     }
 }
 
-/// What a request reads.
+/// The parts that a request reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reads {
-    /// Anything.
+    /// All parts.
     All,
     /// These.
     Parts(Vec<Part>),
 }
 
-/// A proposal in the making.
+/// A proposal being assembled.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     changes: Vec<Change>,
@@ -119,7 +119,7 @@ impl Batch {
             Reads::Parts(parts) => parts.iter().all(|part| !self.written.contains(part)),
         }
     }
-    /// Adds an OSD's place in the hierarchy.
+    /// Adds an OSD's location in the hierarchy.
     pub fn put(&mut self, place: Place) {
         self.places.push(place);
     }
@@ -133,7 +133,7 @@ impl Batch {
             }
         }
     }
-    /// How many changes so far.
+    /// Number of changes so far.
     #[must_use]
     pub fn changes(&self) -> usize {
         self.changes.len() + usize::from(self.crush.is_some()) + self.places.len()
@@ -166,7 +166,7 @@ impl Batch {
 mod tests {
     use super::*;
 
-    // Went red when `admits` always said yes.
+    // Failed when `admits` always returned true.
     #[test]
     fn a_request_waits_when_what_it_reads_was_written_in_the_batch() {
         let mut batch = Batch::default();

@@ -1,22 +1,22 @@
-//! OSDs that nobody misses: whoever sends no beacon for long is down.
+//! OSDs without peers that would report them: an OSD that sends no beacon for long is down.
 //!
 //! OSDs watch those they share placement groups with ([`crate::failure`]). One that shares none, or
-//! none with anybody alive, has nobody to report it; its beacons stop all the same. (Not in the
+//! only with OSDs that are down, has no reporter, but its beacons stop all the same. (Not in the
 //! paper; Ceph has `mon_osd_report_timeout`.)
 //!
 //! ```text
-//!  led, or the OSD came up ──▶ counted from now ──beacon──▶ counted from now
+//!  leads, or OSD came up ────▶ counted from now ──beacon──▶ counted from now
 //!                                    │ mon.osd_beacon_timeout_ms, or five beacons if that is longer
 //!                                    ├─ few are silent ──▶ down
-//!                                    └─ most are ────────▶ down after twice the time: more probably it is our network
+//!                                    └─ most are ────────▶ down after twice the time: our network is the likelier cause
 //! ```
-//! Far slower than reports, and meant to be: here one silent channel is all there is to go by. That
-//! no data moves when half the cluster is lost is [`crate::osds::mass_failure`]'s business, whoever
-//! found it out.
+//! Deliberately far slower than reports: here a single silent channel is the only evidence.
+//! [`crate::osds::mass_failure`] ensures that no data move when half the cluster is lost, however
+//! that was detected.
 //!
-//! Invariant: nobody is blamed for what this monitor did not hear while it did not lead, or stood
-//! still: counting starts with the leadership ([`Beacons::default`] knows nobody), and goes by the
-//! leader's awake time (see `failure.rs`).
+//! Invariant: no OSD is blamed for beacons missed while this monitor did not lead, or was stopped.
+//! Counting starts with the leadership ([`Beacons::default`] is empty), and uses the leader's awake
+//! time (see `failure.rs`).
 
 use nacre_types::{Instance, OsdId, Time};
 use nacre_wire::map::{ClusterMap, flag};
@@ -26,27 +26,27 @@ use std::time::Duration;
 use crate::failure::Down;
 use crate::options;
 
-/// So many beacons in a row must be missing, however short the timeout is set.
+/// This many consecutive beacons must be missing, however short the timeout is set.
 const MISSED_MIN: u32 = 5;
 
 /// An instance of an OSD.
 #[derive(Clone, Copy, Debug)]
 struct Heard {
     instance: Instance,
-    /// When it was last heard of, in awake time; when it was first seen up here, if it never was.
+    /// Time of its last message, in awake time; if there was none, when it was first seen up here.
     at: Time,
     ever: bool,
 }
 
-/// When each OSD was last heard of.
+/// Time of the last message of each OSD.
 #[derive(Clone, Debug, Default)]
 pub struct Beacons {
     heard: BTreeMap<OsdId, Heard>,
 }
 
 impl Beacons {
-    /// When the instance of the OSD that is up last said something here, on the clock that stands
-    /// still while this monitor does.
+    /// When the up instance of the OSD last sent a message here, in awake time, which stops while
+    /// this monitor is stopped.
     #[must_use]
     pub fn last_heard(&self, osd: OsdId) -> Option<Time> {
         self.heard
@@ -55,13 +55,13 @@ impl Beacons {
             .map(|heard| heard.at)
     }
 
-    /// Whether it knows of nobody.
+    /// Whether it has no entries.
     #[must_use]
     pub fn is_blank(&self) -> bool {
         self.heard.is_empty()
     }
 
-    /// This life said something.
+    /// This instance sent a message.
     pub fn heard(&mut self, awake: Time, osd: OsdId, instance: Instance) {
         self.heard.insert(
             osd,
@@ -73,11 +73,11 @@ impl Beacons {
         );
     }
 
-    /// OSDs that count as up and have not been heard of for two beacons and half a second; for one
-    /// beacon less if never here, for they say something as soon as they hear of a new leader. They
-    /// are not blamed for it yet, but what they serve may not be served: if all of them die at
-    /// once, none is left that reports another. (Found by chaos: all OSDs and the leader died
-    /// together, and for 5 s health said nothing of the OSDs.)
+    /// OSDs that count as up but have been silent for two beacons and half a second; for one beacon
+    /// less if never heard here, since they send a message as soon as they learn of a new leader.
+    /// They are not marked down for it yet, but their PGs may not be served: if all of them die at
+    /// once, no OSD is left to report another. (Found by chaos: all OSDs and the leader died
+    /// together, and for 5 s health did not mention the OSDs.)
     pub fn silent<'a>(
         &'a self,
         awake: Time,
@@ -98,8 +98,8 @@ impl Beacons {
         self.heard.iter().filter_map(silent)
     }
 
-    /// Who is to be marked down now. To be called when this monitor begins to lead and every second
-    /// or so: an OSD's time begins when it is first seen up here.
+    /// OSDs to be marked down now. Call it when this monitor begins to lead and about every second:
+    /// an OSD's time begins when it is first seen up here.
     pub fn verdicts(&mut self, awake: Time, map: &ClusterMap) -> Vec<Down> {
         let up: BTreeMap<OsdId, Instance> = map
             .osds
@@ -161,7 +161,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// A leader that has led for long, whose OSDs all just sent a beacon.
+    /// A long-standing leader, whose OSDs all just sent a beacon.
     fn led(osds: u32) -> (ClusterMap, Beacons, Time) {
         let (map, mut beacons) = (map_with_osds(osds as usize), Beacons::default());
         let now = Time(1_000_000_000_000);
@@ -172,8 +172,8 @@ mod tests {
         verdicts.iter().map(|down| down.osd.0).collect()
     }
 
-    /// A new leader had noted of an OSD only that it is up. That passed for a word of it, so
-    /// another process of it, which had moved and asked for its place, was refused for good,
+    /// A new leader had recorded of an OSD only that it is up. That counted as a message, so
+    /// another process of the OSD, which had moved and asked for its place, was refused for good,
     /// and ended.
     #[test]
     fn who_was_never_heard_was_heard_at_no_time() {
@@ -185,8 +185,8 @@ mod tests {
         assert_eq!(beacons.last_heard(OsdId(0)), Some(now));
     }
 
-    // An OSD that was alone in its pool stayed up for ever after it died: only OSDs that share
-    // groups with it would have reported it.
+    // An OSD that was alone in its pool stayed up for ever after it died: only OSDs that share PGs
+    // with it would have reported it.
     #[test]
     fn whoever_sends_no_beacon_for_long_is_down() {
         for all in 1..6 {
@@ -242,8 +242,7 @@ mod tests {
         assert_eq!(who(&beacons.verdicts(start + TIMEOUT * 2, &map)), [0, 1, 2]);
     }
 
-    // All OSDs were killed at once: for a minute nothing was answered, and health said that all was
-    // well.
+    // All OSDs were killed at once: for a minute no operation was answered, and health was OK.
     #[test]
     fn silence_is_said_long_before_anybody_is_blamed_for_it() {
         let (mut map, mut beacons, start) = led(3);
@@ -274,7 +273,7 @@ mod tests {
             [0],
             "one was heard of, one is known to be down"
         );
-        // Another one leads now, and hears of one of them only.
+        // Another monitor leads now, and hears only one of them.
         map.osds.get_mut(&OsdId(2)).expect("there").up = true;
         let mut new = Beacons::default();
         assert_eq!(new.verdicts(start, &map), []);

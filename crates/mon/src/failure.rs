@@ -1,33 +1,33 @@
-//! Who is down: OSDs watch each other and report; the leader filters (CEPH-47, CEPH-49: "filters
-//! out transient or systemic problems").
+//! Failure detection: OSDs watch each other and report; the leader filters (CEPH-47, CEPH-49:
+//! "filters out transient or systemic problems").
 //!
 //! ```text
-//!  FailureReport ─▶ is the reporter up, the target's life current?  ─no─▶ dropped
+//!  FailureReport ─▶ is the reporter up, the target's instance current?  ─no─▶ dropped
 //!        │ yes
 //!        ├─ the target itself ───────────────────────────────────────────▶ down
-//!        ├─ the target: its disk stalls, and not most OSDs say so ───────▶ down
+//!        ├─ the target: its disk stalls, and not those of most OSDs ─────▶ down
 //!        ├─ connection refused, to one that does not accuse most ────────▶ down
 //!        ├─ silent beyond grace (longer if it flapped), by enough reporters
 //!        │  on enough hosts, none of them cut off itself ────────────────▶ down
 //!        └─ silent for four times the grace, by too few: a *parted* pair ─▶ one of the two down, and kept down for a while
 //! ```
 //! *Parted*: two OSDs of which one does not hear the other, or neither does, while others hear
-//! both. What they serve together stands still for as long as both are up. The one that is parted
-//! from more others goes; of two alike the one that went before, or the higher number: always the
-//! same one. It is not let back at once, or it would go and come as long as the network is cut:
-//! half a minute, twice as long each further time. One without which a group stands still
-//! ([`crate::needed`]) goes only if the other is such a one too, and comes back when a group has
-//! needed it for as long as it took to send it away.
+//! both. PGs that they serve together stall as long as both are up. The one that is parted from
+//! more others is marked down; of two alike, the one that was marked down before, or the higher
+//! number: always the same one. It may not come up at once, or it would go down and up as long as
+//! the network is cut: it is kept down for half a minute, twice as long each further time. An OSD
+//! without which a PG stalls ([`crate::needed`]) is marked down only if the other is needed, too.
+//! It may come up when a PG has needed it for as long as it took to mark it down.
 //!
-//! *Cut off*: a reporter that accuses most of the others, and is itself accused, speaks of its own
+//! *Cut off*: a reporter that accuses most of the others, and is itself accused, reports on its own
 //! network. One that accuses most and is not accused (half the cluster lost power) is believed
-//! after twice the grace, so that the accused have had the time to accuse it.
+//! after twice the grace, so that the accused have had time to accuse it.
 //!
 //! Time here is the leader's *awake* time: it advances by at most two ticks per tick, so a leader
 //! that was starved or stopped does not take its own absence for the OSDs' silence.
 //!
-//! Invariants: reports of one life never hit its successor; what is kept is bounded by the OSDs of
-//! the map squared, and in practice by the few that are reported.
+//! Invariants: reports about one instance never affect its successor; the kept state is bounded by
+//! the square of the number of OSDs in the map, and in practice by the few that are reported.
 
 use nacre_types::{Instance, OsdId, Time};
 use nacre_wire::map::{ClusterMap, flag};
@@ -40,19 +40,19 @@ use crate::options;
 
 /// A report that is not repeated is forgotten.
 const EXPIRY: Duration = Duration::from_secs(10);
-/// The reporter's silence is believed to go on for so long without a further report.
+/// How long a reporter's silence is assumed to continue without a further report.
 const EXTRAPOLATED: Duration = Duration::from_millis(1_000);
 /// An OSD that came back this soon after it was marked down for silence was probably marked down
 /// wrongly.
 const FLAP: Duration = Duration::from_secs(30);
-/// So many count.
+/// Maximum number of flaps counted.
 const FLAPS_MAX: usize = 4;
-/// How much longer an OSD may be silent after so many flaps, in fifths of the grace. Little for the
-/// first two: writes wait meanwhile, and with 2 s of grace they shall wait for no more than 3 s in
-/// all though the same OSD hangs twice or three times in a row. An OSD that goes on flapping is
-/// slow rather than dead, and gets up to three times the grace.
+/// Additional silence allowed after each number of flaps, in fifths of the grace. Little for the
+/// first two: writes wait meanwhile, and with 2 s of grace they must wait for at most 3 s in all
+/// though the same OSD hangs twice or three times in a row. An OSD that continues to flap is slow
+/// rather than dead, and gets up to three times the grace.
 const FLAP_FIFTHS: [u32; FLAPS_MAX + 1] = [0, 1, 2, 5, 10];
-/// Flaps are forgotten, one after the other, in so much time each.
+/// Flaps expire one after the other, one per this time.
 const FLAP_MEMORY: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ struct Target {
     reports: BTreeMap<OsdId, Report>,
 }
 
-/// An OSD's record of being marked down too soon, or for being parted from another.
+/// An OSD's history of being marked down too early, or for being parted from another.
 #[derive(Clone, Debug, Default)]
 struct History {
     silenced_at: Option<Time>,
@@ -78,32 +78,33 @@ struct History {
     last_flap: Time,
     parted: u32,
     held_until: Time,
-    /// Since when a group stands still without it, though it is kept down.
+    /// Since when a PG has stalled without it, though it is kept down.
     needed_since: Option<Time>,
 }
 
-/// After so many times the grace, a pair that does not hear each other is parted: operations wait
-/// meanwhile, and end after thirty seconds.
+/// After this many times the grace, a pair that does not hear each other is parted: operations wait
+/// meanwhile, and time out after thirty seconds.
 const PARTED_GRACES: u32 = 4;
-/// How long an OSD that was marked down for that is kept down, the first time; twice as long each
+/// How long an OSD that was marked down as parted is kept down, the first time; twice as long each
 /// further time, up to eight times.
 const HELD: Duration = Duration::from_secs(30);
 const HELD_DOUBLINGS: u32 = 3;
-/// Without being parted for so long, the first time is the first again.
+/// After this time without being parted, the count starts again.
 const PARTED_MEMORY: Duration = Duration::from_secs(3_600);
 
 /// A verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Down {
-    /// Who.
+    /// The OSD.
     pub osd: OsdId,
-    /// Which life.
+    /// Its instance.
     pub instance: Instance,
     /// For the cluster log.
     pub why: String,
-    /// Whether it only fell silent: such a verdict may be wrong.
+    /// Whether the reason is only silence: such a verdict may be wrong.
     pub silent: bool,
-    /// Whether only one other says so, or only it itself of one other: it is not let back at once.
+    /// Whether only one other OSD reports it, or only it reports one other: it may not come up at
+    /// once.
     pub parted: bool,
 }
 
@@ -115,9 +116,9 @@ pub type Parted = (OsdId, OsdId);
 pub struct FailureFilter {
     targets: BTreeMap<OsdId, Target>,
     history: BTreeMap<OsdId, History>,
-    /// Reporters that are being ignored as cut off, for health.
+    /// Reporters that are ignored as cut off, for health.
     suspects: BTreeSet<OsdId>,
-    /// Who does not hear whom, for health.
+    /// Pairs of OSDs of which one does not hear the other, for health.
     parted: BTreeSet<Parted>,
 }
 
@@ -126,7 +127,7 @@ struct Silent {
     osd: OsdId,
     instance: Instance,
     grace: Duration,
-    /// By whom, and since when each has not heard it.
+    /// Its reporters, with the silence seen by each.
     by: BTreeMap<OsdId, Duration>,
 }
 
@@ -174,7 +175,7 @@ impl FailureFilter {
         true
     }
 
-    /// Whether one of its reports says that its process is gone, or its disk.
+    /// Whether a report says that its process has ended, or its disk has failed.
     #[must_use]
     pub fn is_gone(&self, osd: OsdId) -> bool {
         let gone = |report: &Report| report.refused || report.itself;
@@ -183,7 +184,7 @@ impl FailureFilter {
             .is_some_and(|target| target.reports.values().any(gone))
     }
 
-    /// The map changed: forget what is decided.
+    /// The map changed: drops reports that are decided.
     pub fn on_map(&mut self, map: &ClusterMap) {
         let up = |osd: &OsdId| map.up_osd(*osd).is_some();
         self.targets.retain(|osd, target| {
@@ -221,7 +222,7 @@ impl FailureFilter {
     pub fn on_parted(&mut self, awake: Time, osd: OsdId) {
         let history = self.history.entry(osd).or_default();
         if history.held_until > awake {
-            return; // the verdict is on its way
+            return; // the verdict is in flight
         }
         if awake.since(history.held_until) > PARTED_MEMORY {
             history.parted = 0;
@@ -230,10 +231,10 @@ impl FailureFilter {
         history.parted += 1;
     }
 
-    /// Whether an OSD that asks to come up may. `awaited`: whether a group says that it stands
-    /// still without it; asked of those only that are kept down. (Simulator, seed 5396: of three
-    /// that knew a group one had a new store, and the two others were kept down. By the map
-    /// somebody was up who knows.)
+    /// Whether an OSD that asks to come up may. `awaited`: whether a PG reports that it stalls
+    /// without it; only called for OSDs that are kept down. (Simulator, seed 5396: of three OSDs
+    /// with a PG's state one had a new store, and the two others were kept down. According to the
+    /// map an OSD with the state was up.)
     pub fn may_come(
         &mut self,
         awake: Time,
@@ -256,7 +257,7 @@ impl FailureFilter {
         awake.since(since) >= options::duration(map, "osd.failure_grace_ms") * PARTED_GRACES
     }
 
-    /// Those that are not let up, for health.
+    /// The OSDs that are kept down, for health.
     pub fn held(&self, awake: Time) -> impl Iterator<Item = (OsdId, Duration)> {
         let held = self
             .history
@@ -275,7 +276,7 @@ impl FailureFilter {
         grace + grace / 5 * FLAP_FIFTHS[flaps.min(FLAPS_MAX)]
     }
 
-    /// Who is to be marked down now.
+    /// OSDs to be marked down now.
     pub fn verdicts(
         &mut self,
         awake: Time,
@@ -329,8 +330,8 @@ impl FailureFilter {
             if no_down {
                 continue;
             }
-            // With most disks stalled at a time it is one disk, or one cause: nobody would be left
-            // to serve.
+            // If most disks stall at a time the cause is one shared disk, or one event: no OSD
+            // would be left to serve.
             if is_stalled(target) && stalled * 2 <= scene.up.len() {
                 let why = "its disk does not answer".to_owned();
                 down.push(Down {
@@ -355,7 +356,7 @@ impl FailureFilter {
                     gone = Some(*reporter);
                 }
                 let needed = if accuses_most { grace * 2 } else { grace };
-                // One that is refused by nearly everybody may be misled itself: its word needs the
+                // An OSD refused by nearly all others may be misled itself: its report needs the
                 // others', but no grace.
                 let silence = report.silent + awake.since(report.at).min(EXTRAPOLATED);
                 if report.refused || silence >= needed {
@@ -386,8 +387,8 @@ impl FailureFilter {
         down
     }
 
-    /// One after the other, those that most miss first: who is marked down is heard no more, or two
-    /// that do not hear each other would both go.
+    /// One after the other, those missed by most first: reports of an OSD that is marked down are
+    /// ignored, or both of two that do not hear each other would be marked down.
     fn judge_silent(
         &mut self,
         map: &ClusterMap,
@@ -444,7 +445,7 @@ impl FailureFilter {
         if edges.is_empty() {
             return;
         }
-        // Every group is looked at once, however many do not hear each other.
+        // Every PG is examined once, however many pairs there are.
         let mut needs = Needs::of(map);
         gone.iter().for_each(|osd| needs.take(*osd));
         while !edges.is_empty() {
@@ -483,7 +484,8 @@ impl FailureFilter {
         }
     }
 
-    /// Who has not heard whom for longer than the grace, where others have: both are still up.
+    /// Pairs of OSDs, both still up, of which one has not heard the other for longer than the
+    /// grace, where others have.
     #[must_use]
     pub fn parted(&self) -> &BTreeSet<Parted> {
         &self.parted
@@ -495,7 +497,7 @@ impl FailureFilter {
         &self.suspects
     }
 
-    /// Whether it knows of nothing.
+    /// Whether it has no entries.
     #[must_use]
     pub fn is_blank(&self) -> bool {
         self.targets.is_empty()
@@ -505,13 +507,13 @@ impl FailureFilter {
     }
 }
 
-/// Who accuses whom at one moment.
+/// All accusations at one moment.
 struct Scene<'a> {
-    /// How many each reporter accuses.
+    /// Number of OSDs that each reporter accuses.
     accuses: BTreeMap<OsdId, usize>,
-    /// Whom anybody accuses.
+    /// All accused OSDs.
     accused: BTreeSet<OsdId>,
-    /// Whom somebody accuses who is not cut off.
+    /// OSDs accused by a reporter that is not cut off.
     credibly_accused: BTreeSet<OsdId>,
     up: Vec<OsdId>,
     instances: BTreeMap<OsdId, Instance>,
@@ -573,10 +575,10 @@ impl<'a> Scene<'a> {
     fn host(&self, osd: OsdId) -> &str {
         self.hosts.get(&osd).map_or("", String::as_str)
     }
-    /// Whether these reporters are enough: `wanted`, or all who could report if that is fewer; on
-    /// as many hosts as could be asked for.
+    /// Whether these reporters suffice: `wanted`, or all possible reporters if they are fewer; and
+    /// the same for their hosts.
     fn suffice(&self, target: OsdId, by: &BTreeSet<OsdId>, wanted: usize) -> bool {
-        // Those accused themselves may be dead: they are not waited for.
+        // Accused OSDs may be dead: their reports are not required.
         let able = |osd: &&OsdId| {
             **osd != target && (!self.credibly_accused.contains(osd) || by.contains(osd))
         };

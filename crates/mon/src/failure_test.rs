@@ -8,20 +8,20 @@ struct Case {
     hosts: BTreeMap<OsdId, String>,
     filter: FailureFilter,
     awake: Time,
-    /// Whether a group says that it waits for whoever comes.
+    /// Whether a PG waits for an OSD that asks to come up.
     awaited: bool,
 }
 
-/// Runs a script; one line per step, golden output beside it.
+/// Runs a script; one line per step, with the expected output beside it.
 ///
 /// ```text
 /// hosts a a b b c         osd.0 and osd.1 on a, and so on
 /// 3 > 1 silent 2500       osd.3 reports osd.1 silent for 2500 ms (also: refused, alive, itself)
 /// after 700               milliseconds of awake time
-/// group 0 1 2             a group whose last members these were; two have to be up
-/// awaited                 a group says that it stands still without whoever comes
+/// group 0 1 2             a PG with these last members; two have to be up
+/// awaited                 a PG reports that it stalls without the OSD that asks to come up
 /// comes 1 yes             whether osd.1 may come up now
-/// => down 1               what verdicts() says now (`-`: nothing)
+/// => down 1               the result of verdicts() now (`-`: none)
 /// ```
 fn run(script: &str) {
     let mut case: Option<Case> = None;
@@ -141,9 +141,9 @@ fn one_reporter_is_not_enough_while_others_could_speak() {
          => down 0");
 }
 
-// F31: two OSDs did not hear each other for as long as the network between them was cut, nobody was
-// marked down, and operations of their groups ended as unknown. Went red when `judge_silent` ended
-// before its edges.
+// F31: two OSDs did not hear each other as long as the network between them was cut, neither was
+// marked down, and operations of their PGs ended with an unknown result. Failed when `judge_silent`
+// ended before its edges.
 #[test]
 fn of_two_that_do_not_hear_each_other_always_the_same_one_goes() {
     run("hosts a b c d
@@ -182,7 +182,7 @@ fn the_one_that_is_parted_from_more_goes() {
          => down 1");
 }
 
-// Both went, and came back, and went.
+// Both were marked down, came up, and were marked down again.
 #[test]
 fn of_two_that_are_all_there_is_one_stays() {
     run("hosts a b
@@ -204,8 +204,8 @@ fn racks_that_do_not_hear_each_other_do_not_both_go() {
     run(&format!("{script}=> down 3 4 5\n=> -"));
 }
 
-/// Simulator, seeds 852 and 914: of two that did not hear each other the only one that had a
-/// group's answered writes was kept down, for half a minute, and nobody else could serve.
+/// Simulator, seeds 852 and 914: of two that did not hear each other, the only one with a PG's
+/// acknowledged writes was kept down for half a minute, and no other OSD could serve.
 #[test]
 fn the_one_that_a_group_needs_stays_or_comes_back() {
     run("hosts a b c d
@@ -240,8 +240,8 @@ fn the_one_that_a_group_needs_stays_or_comes_back() {
          comes 3 no");
 }
 
-// Went red when only the map was asked (simulator, seed 5396): somebody is up that took part in the
-// group's last activation, by number, and has a new store.
+// Failed when only the map was checked (simulator, seed 5396): an OSD is up that took part in the
+// PG's last activation, by number, but has a new store.
 #[test]
 fn the_one_that_a_group_waits_for_comes_back() {
     run("hosts a b c d
@@ -258,7 +258,7 @@ fn the_one_that_a_group_waits_for_comes_back() {
          comes 3 yes");
 }
 
-// Went red when nobody was held: it came back at once, and went again.
+// Failed when no OSD was kept down: it came up at once, and was marked down again.
 #[test]
 fn who_went_for_being_parted_is_kept_down_for_a_while_and_longer_each_time() {
     let mut filter = FailureFilter::default();
@@ -277,7 +277,7 @@ fn who_went_for_being_parted_is_kept_down_for_a_while_and_longer_each_time() {
     assert_eq!(filter.held(now).collect::<Vec<_>>(), [(OsdId(2), HELD)]);
 }
 
-// Went red when hosts were not counted.
+// Failed when hosts were not counted.
 #[test]
 fn reporters_of_one_host_are_one_voice() {
     run("hosts a a a b c
@@ -290,7 +290,7 @@ fn reporters_of_one_host_are_one_voice() {
          => down 3");
 }
 
-// Went red when `suffice` did not look at the number of reporters.
+// Failed when `suffice` did not check the number of reporters.
 #[test]
 fn on_one_host_two_reporters_do() {
     run("hosts a a a
@@ -325,7 +325,7 @@ fn alive_withdraws() {
          => -");
 }
 
-// Went red when cut-off reporters counted.
+// Failed when cut-off reporters counted.
 #[test]
 fn a_reporter_that_is_cut_off_itself_is_ignored() {
     run("hosts a b c d e
@@ -486,8 +486,8 @@ fn a_report_about_an_earlier_life_is_dropped() {
     assert!(filter.report(Time(1), &map, &report));
 }
 
-/// F30: a hung flush was never noticed. One stalled disk takes its OSD down at once; most of them
-/// at a time take nobody down: it is one disk, or one cause.
+/// F30: a hung flush was never noticed. One stalled disk takes its OSD down at once; if most stall
+/// at a time no OSD is marked down: the cause is one shared disk, or one event.
 #[test]
 fn a_stalled_disk_takes_its_osd_down_unless_most_stall() {
     let map = map_with_osds(3);
@@ -521,7 +521,7 @@ fn a_stalled_disk_takes_its_osd_down_unless_most_stall() {
     assert_eq!(down(&mut filter), [2]);
 }
 
-/// (Planted by a stranger.) Half of them are not most: of two OSDs one disk hangs, and the other
+/// (Planted by a reviewer.) Half of them are not most: of two OSDs one disk hangs, and the other
 /// serves.
 #[test]
 fn half_of_the_disks_may_stall() {

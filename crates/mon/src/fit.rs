@@ -1,18 +1,18 @@
-//! Whether the others have room for what a lost OSD held.
+//! Whether the other OSDs have space for the data of a lost OSD.
 //!
-//! An OSD that is out has its data copied to the others, by weight: each gets a share in proportion
-//! to its size. Where that would fill one of them beyond `mon.backfill_full_ratio`, nothing is
-//! gained by taking it out: redundancy would not come back, and writes would stop besides.
+//! The data of an OSD that is out are copied to the others, by weight: each gets a share in
+//! proportion to its size. If that would fill one of them beyond `mon.backfill_full_ratio`, taking
+//! it out gains nothing: redundancy would not be restored, and writes would stop as well.
 //!
 //! ```text
 //!   fullest of the others + lost bytes / bytes of the others  >  mon.backfill_full_ratio   ─▶  does not fit
 //! ```
-//! Several that are lost are judged one after the other, each with what is on its way already: what
-//! the accepted ones held, and copies that are missing for other reasons. (A host with three OSDs
-//! died: each alone fitted, all three were taken out, and what they had held filled the others.)
+//! Several lost OSDs are judged one after the other, each together with pending copies: the data of
+//! those already accepted, and replicas missing for other reasons. (A host with three OSDs died:
+//! each alone fitted, all three were taken out, and their data filled the others.)
 //!
-//! Unlike Ceph, which takes out and then stops at `backfillfull`. What is known is what beacons
-//! said; of an OSD of which nothing is known, the groups that miss a replica say how much it is.
+//! Unlike Ceph, which takes OSDs out and then stops at `backfillfull`. The figures come from
+//! beacons. For an OSD without figures, the PGs that miss a replica give an estimate.
 
 use nacre_types::OsdId;
 use nacre_wire::map::{ClusterMap, OsdInfo, Weight};
@@ -20,9 +20,9 @@ use nacre_wire::map::{ClusterMap, OsdInfo, Weight};
 use crate::options;
 use crate::stats::Stats;
 
-/// OSDs that would take what another one loses.
+/// OSDs that would take a lost one's data.
 struct Takers {
-    /// Ascending: bytes in all, and used ones.
+    /// Ascending: total and used bytes.
     osds: Vec<(OsdId, u64, u64)>,
     total: u128,
     /// The fullest two, in millionths.
@@ -63,7 +63,7 @@ impl Takers {
         let place = self.osds.binary_search_by_key(&lost, |(osd, ..)| *osd);
         let own = place.map_or(0, |place| u128::from(self.osds[place].1));
         let (others, room) = (self.osds.len() - usize::from(own > 0), self.total - own);
-        // With fewer OSDs than replicas there is nowhere to copy to: nothing moves.
+        // With fewer OSDs than replicas there is no target: no data move.
         let moves = map
             .pools
             .values()
@@ -81,11 +81,11 @@ impl Takers {
     }
 }
 
-/// What OSDs that are down hold, and what is being copied.
+/// Data of OSDs that are down, and data being copied.
 struct Lost {
-    /// Of each that is down and in and has said nothing: its part of what the groups miss.
+    /// Share of the PGs' missing data for each OSD that is down and in, and has no figures.
     share: u64,
-    /// Bytes that are being copied, or will be, for other reasons than those that are down and in.
+    /// Bytes being copied, or to be copied, for other reasons than the OSDs that are down and in.
     moving: u64,
 }
 
@@ -114,7 +114,7 @@ impl Lost {
         lost.moving = if all_said {
             copies.saturating_sub(inside().map(held).sum())
         } else {
-            // Of those that were just taken out nobody has said yet how much is left.
+            // For OSDs that were just taken out the remaining data are not reported yet.
             down()
                 .filter(|(_, info)| info.weight_before_auto_out.is_some())
                 .map(held)
@@ -123,14 +123,14 @@ impl Lost {
         lost
     }
 
-    /// What an OSD holds, as far as anybody said.
+    /// Bytes of an OSD, as last reported, or else estimated.
     fn held(&self, stats: &Stats, osd: OsdId) -> u64 {
         stats.osd(osd).map_or(self.share, |stat| stat.used)
     }
 }
 
-/// Of these OSDs, which are down: those whose data the others have room for, one after the other,
-/// and the rest.
+/// Splits these OSDs, which are down: those whose data fit on the others, judged one after the
+/// other, and the rest.
 #[must_use]
 pub fn by_room(map: &ClusterMap, stats: &Stats, osds: Vec<OsdId>) -> (Vec<OsdId>, Vec<OsdId>) {
     if osds.is_empty() {
@@ -154,7 +154,7 @@ pub fn by_room(map: &ClusterMap, stats: &Stats, osds: Vec<OsdId>) -> (Vec<OsdId>
     })
 }
 
-/// OSDs whose loss the others have no room for.
+/// OSDs whose data would not fit on the others.
 #[must_use]
 pub fn would_not_fit(map: &ClusterMap, stats: &Stats) -> Vec<OsdId> {
     let takers = Takers::of(map, stats);
@@ -197,8 +197,8 @@ mod tests {
             by_room(&map, &stats, lost.clone()),
             (vec![OsdId(7), OsdId(8)], vec![OsdId(9)])
         );
-        // They fall due one after the other, and nobody has said yet how much of the first is left
-        // to copy.
+        // They become due one after the other, and the rest to copy of the first is not reported
+        // yet.
         for (osd, fits) in [(7, true), (8, true), (9, false)] {
             assert_eq!(fits_elsewhere(&map, &stats, OsdId(osd)), fits);
             if fits {
@@ -210,7 +210,7 @@ mod tests {
                 map.apply(&map.delta(vec![out])).expect("applies");
             }
         }
-        // All is copied, and it is in what the others use.
+        // All is copied, and included in the others' usage.
         let mut stats = used(&map, &[80; 7]);
         for (pg, record) in &map.pgs {
             let report = PgReport {
@@ -302,8 +302,8 @@ mod tests {
         assert!(fits_elsewhere(&map, &stats, OsdId(3)));
     }
 
-    /// OSDs that are down and never gave figures: the groups that miss a replica say what they
-    /// held, all of them together.
+    /// OSDs that are down and never reported figures: the PGs that miss a replica show how much
+    /// they held, all together.
     #[test]
     fn what_nobody_said_is_reckoned_from_the_groups_that_miss_a_replica() {
         for lost in [&[4][..], &[3, 4]] {
@@ -324,8 +324,7 @@ mod tests {
                 .map(|record| 3 - record.acting.len() as u64)
                 .sum();
             assert!(missing > 0, "they were members of some groups");
-            // 40 % of the others, of 1,000 bytes each, are what they may get; each of the lost held
-            // its part.
+            // The others, of 1,000 bytes each, may get 40 % more; each of the lost held its part.
             let most = known as u64 * 400 * lost.len() as u64 / missing;
             for (bytes, fits) in [(most, true), (most + 2, false)] {
                 for (pg, record) in &map.pgs {
@@ -378,8 +377,8 @@ mod tests {
         );
     }
 
-    /// The fullest of the others decides, also when the lost one is fuller, and wherever it stands
-    /// in the list.
+    /// The fullest of the others decides, also when the lost one is fuller, and at any position in
+    /// the list.
     #[test]
     fn the_fullest_of_the_others_decides() {
         let map = with_pool(map_with_osds(4), 8);

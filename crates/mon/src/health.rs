@@ -1,7 +1,8 @@
-//! What is wrong, how bad it is, and what to do about it (USERS §1, item 1: no mystery warnings).
+//! Health: what is wrong, how severe it is, and what to do about it (USERS §1, item 1: no mystery
+//! warnings).
 //!
 //! Each check has a code that never changes its meaning, a summary of one line, details, and the
-//! next step for a person.
+//! recommended action.
 
 use nacre_types::Epoch;
 use nacre_wire::map::{Weight, flag, pool_flag};
@@ -14,18 +15,18 @@ use crate::options;
 use crate::osds;
 use crate::ranks::Registry;
 
-/// How bad.
+/// Severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// All is well.
     Ok,
-    /// Somebody should look; data is safe and served.
+    /// An operator should look; data are safe and served.
     Warn,
-    /// Data is not served, or in danger.
+    /// Data are not served, or in danger.
     Error,
 }
 impl Level {
-    /// As JSON has it.
+    /// Its name in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -41,17 +42,17 @@ impl Level {
 pub struct Check {
     /// Its code.
     pub code: &'static str,
-    /// How bad.
+    /// Its severity.
     pub level: Level,
     /// One line.
     pub summary: String,
-    /// Who is concerned, one per line, at most [`DETAIL_MAX`].
+    /// Affected items, one per line, at most [`DETAIL_MAX`].
     pub detail: Vec<String>,
-    /// What to do.
+    /// Recommended action.
     pub what_to_do: &'static str,
 }
 
-/// Lines of detail kept.
+/// Maximum number of lines of detail.
 pub const DETAIL_MAX: usize = 50;
 
 fn check(
@@ -91,7 +92,7 @@ pub fn checks(view: &View<'_>) -> Vec<Check> {
     found
 }
 
-/// The worst of them.
+/// The highest severity of the findings.
 #[must_use]
 pub fn level(checks: &[Check]) -> Level {
     checks
@@ -101,7 +102,7 @@ pub fn level(checks: &[Check]) -> Level {
         .unwrap_or(Level::Ok)
 }
 
-/// As JSON; details and advice only when asked for.
+/// As JSON; details and recommended actions only on request.
 #[must_use]
 pub fn to_json(checks: &[Check], detail: bool) -> Value {
     let one = |check: &Check| {
@@ -370,7 +371,7 @@ fn ranks(view: &View<'_>, found: &mut Vec<Check>) {
             1 => format!("rank {} of file system {name} has no server", rank.0),
             more => format!("{more} ranks of file systems have no server"),
         };
-        // As Ceph judges: degraded while others may take over, an error when none is left.
+        // As in Ceph: degraded while standbys are left, an error when none is.
         let (level, todo) = if registry.standbys > 0 {
             (
                 Level::Warn,
@@ -664,7 +665,7 @@ pub const FLAGS: &[(&str, u64)] = &[
     ("norecover", flag::NO_RECOVER),
 ];
 
-/// The names of the bits that are set.
+/// The names of the flags that are set.
 #[must_use]
 pub fn flag_names(flags: u64) -> Vec<&'static str> {
     FLAGS
@@ -708,7 +709,7 @@ mod tests {
         })
     }
 
-    /// A monitor without any map has no OSD that could be down and no group that could be degraded:
+    /// A monitor without any map has no OSD that could be down and no PG that could be degraded:
     /// all other checks are silent, and without this one it would report `HEALTH_OK`.
     #[test]
     fn without_a_map_health_is_not_ok() {
@@ -724,7 +725,7 @@ mod tests {
         assert_eq!(checks_of(&State::new(map_with_osds(3))), []);
     }
 
-    /// The worst finding comes first and is the whole's severity. What is cut is counted.
+    /// The worst finding comes first and is the overall severity. Omitted lines are counted.
     #[test]
     fn the_worst_comes_first_and_long_lists_are_cut() {
         let mut map = map_with_osds(60);

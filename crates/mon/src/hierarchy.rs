@@ -1,21 +1,21 @@
-//! Editing the hierarchy: from a CRUSH text to the next. The one place that knows how an OSD stands
-//! in it.
+//! Editing the hierarchy: from one CRUSH text to the next. The only code that knows how an OSD is
+//! represented in it.
 //!
 //! ```text
 //!   root default ─┬─ host alpha ─┬─ osd.0   weight: its capacity in TiB
 //!                 │              └─ osd.3
-//!                 └─ host beta ──── osd.1         rule 0 `replicated`: each copy on another host
+//!                 └─ host beta ──── osd.1         rule 0 `replicated`: each replica on another host
 //! ```
-//! The text is what is committed, so a text that an operator brought may look otherwise; what is
-//! not below a host is left as it is.
+//! The text is what is committed, so an operator's text may have another structure; items that are
+//! not below a host are left unchanged.
 
 use nacre_crush::{CrushMap, ItemId, NewDevice, Weight, text};
 use nacre_types::OsdId;
 
-/// Where an OSD stands.
+/// Location of an OSD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Which.
+    /// The OSD.
     pub osd: OsdId,
     /// Its device class, such as `ssd`.
     pub class: String,
@@ -28,7 +28,8 @@ pub struct Place {
 /// Units of [`Place::weight`] in one TiB.
 pub const WEIGHT_ONE: u64 = 100_000;
 
-/// The hierarchy of a cluster without OSDs: a root, and rule 0 that puts copies on different hosts.
+/// The hierarchy of a cluster without OSDs: a root, and rule 0 that puts replicas on different
+/// hosts.
 #[must_use]
 pub fn initial() -> String {
     let mut map = CrushMap::new();
@@ -37,24 +38,24 @@ pub fn initial() -> String {
     text::print(&map)
 }
 
-/// The CRUSH weight of a store of so many bytes: TiB, at least the smallest that CRUSH can tell
-/// from none.
+/// The CRUSH weight of a store of `bytes` bytes: TiB, at least the smallest weight that CRUSH
+/// distinguishes from zero.
 #[must_use]
 pub fn weight_of_capacity(bytes: u64) -> u64 {
-    // 16.16 fixed point has steps of 1/65536, so a hundred-thousandth would round to nothing: two
-    // of them do not.
+    // 16.16 fixed point has steps of 1/65536, so a hundred-thousandth would round to zero: two of
+    // them do not.
     ((u128::from(bytes) * u128::from(WEIGHT_ONE)) >> 40)
         .try_into()
         .unwrap_or(u64::MAX)
         .max(2)
 }
 
-/// A weight for people, in TiB.
+/// A human-readable weight, in TiB.
 #[must_use]
 pub fn show_weight(weight: u64) -> String {
     format!("{}.{:05}", weight / WEIGHT_ONE, weight % WEIGHT_ONE)
 }
-/// The number of the placement group of an object, in a pool of so many (CEPH-40).
+/// The number of an object's placement group, in a pool of `pg_num` PGs (CEPH-40).
 #[must_use]
 pub fn group_of(namespace: &[u8], key: &[u8], name: &[u8], pg_num: u32) -> u32 {
     nacre_crush::object::pg_seed(
@@ -67,8 +68,7 @@ pub fn group_of(namespace: &[u8], key: &[u8], name: &[u8], pg_num: u32) -> u32 {
 fn parse(crush: &str) -> CrushMap {
     text::parse(crush).expect("a CRUSH text is parsed before it is proposed")
 }
-/// Hundred-thousandths to 16.16 fixed point, rounded; what is more than a device may weigh counts
-/// as that.
+/// Hundred-thousandths to 16.16 fixed point, rounded; limited to the maximum weight of a device.
 fn to_fixed(weight: u64) -> Weight {
     let fixed = (u128::from(weight) * 65_536 + u128::from(WEIGHT_ONE) / 2) / u128::from(WEIGHT_ONE);
     Weight(u32::try_from(fixed).unwrap_or(u32::MAX)).min(Weight::DEVICE_MAX)
@@ -77,14 +77,14 @@ fn from_fixed(weight: Weight) -> u64 {
     (u64::from(weight.0) * WEIGHT_ONE + 32_768) / 65_536
 }
 
-/// Whether the OSD has a place. Asked for every OSD that boots: of a map that is parsed already.
+/// Whether the OSD has a location. Called for every OSD that boots, hence with a parsed map.
 #[must_use]
 pub fn contains(crush: &CrushMap, osd: OsdId) -> bool {
     crush.item_name(ItemId::from(osd)).is_some()
 }
 
-/// A name that may stand in the text: letters, digits, `-`, `_`, `.`; anything else becomes `-`,
-/// nothing becomes `default`.
+/// A valid name for the text: letters, digits, `-`, `_`, `.`; other characters become `-`, an empty
+/// name becomes `default`.
 #[must_use]
 pub fn clean_name(name: &str, default: &str) -> String {
     let name: String = name
@@ -111,15 +111,15 @@ pub fn put(crush: &str, place: &Place) -> String {
     put_all(crush, std::slice::from_ref(place))
 }
 
-/// The same of many: read and written once.
+/// The same for several OSDs: parsed and written once.
 #[must_use]
 pub fn put_all(crush: &str, places: &[Place]) -> String {
     let mut map = parse(crush);
     let mut named = Vec::with_capacity(places.len());
     for place in places {
         let mut host = clean_name(&place.host, "host");
-        // Names are unique over all buckets and devices; a host that is called like something else
-        // gets another name.
+        // Names are unique over all buckets and devices; a host with a name in use gets another
+        // one.
         while map
             .item(&host)
             .is_some_and(|item| map.item_kind(item) != map.type_by_name("host"))
@@ -140,8 +140,8 @@ pub fn put_all(crush: &str, places: &[Place]) -> String {
     if map.add_devices(&list).is_ok() {
         return text::print(&map);
     }
-    // One of them does not go in. In an operator's hierarchy without `root default`, or one that is
-    // full, none does: he has to say where they go.
+    // One of them cannot be added. In an operator's hierarchy without `root default`, or one that
+    // is full, none can: the operator has to specify their locations.
     let put = list
         .chunks(1)
         .filter(|one| map.add_devices(one).is_ok())
@@ -163,11 +163,11 @@ pub fn remove(crush: &str, osd: OsdId) -> String {
     }
 }
 
-/// Every OSD's place, by id.
+/// Every OSD's location, by id.
 #[must_use]
 pub fn places(crush: &str) -> Vec<Place> {
     let map = parse(crush);
-    // The first bucket that has it.
+    // The first bucket that contains it.
     let mut parents: std::collections::BTreeMap<OsdId, (&str, Weight)> =
         std::collections::BTreeMap::new();
     for bucket in map.real_buckets() {

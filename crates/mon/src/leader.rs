@@ -1,13 +1,13 @@
-//! What only the leader does: gathers requests, checks them, proposes, answers.
+//! Duties of the leader alone: gathers requests, checks them, proposes, answers.
 //!
 //! ```text
 //!  request ──▶ queue ──take_batch──▶ Batch + replies ──propose──▶ InFlight ──applied here──▶ replies out
 //!                 ▲                                                  │
-//!                 └──────────── its place went to another leader ────┘
-//!  command that reads ──▶ fresh ──read-index──▶ waiting ──majority confirmed──▶ evaluated ──▶ reply
-//!  command refused or with nothing to do ──▶ fresh, with its answer: also a refusal must not come from a deposed leader
+//!                 └─────────── its index went to another leader ─────┘
+//!  read-only command ───▶ fresh ──read-index──▶ waiting ──majority confirmed──▶ evaluated ──▶ reply
+//!  command refused or with nothing to do ──▶ fresh, with its answer: not even a refusal may come from a deposed leader
 //! ```
-//! Everything here is soft: it dies with the leadership, and its requesters repeat themselves
+//! All state here is soft: it ends with the leadership, and requests are resent
 //! ([`crate::router`]).
 
 use nacre_types::{Entity, Epoch, Instance, MonId, OsdId, PgId, PoolId, Time};
@@ -34,27 +34,27 @@ use crate::state::cluster_log::{ClusterLog, cut_line};
 use crate::state::meta::Meta;
 use crate::stats::Stats;
 
-/// Requests in the queue; beyond, those that repeat themselves are dropped.
+/// Maximum length of the queue; beyond, requests that will be resent are dropped.
 const QUEUE_MAX: usize = 20_000;
-/// Changes in one proposal.
+/// Maximum number of changes per proposal.
 const BATCH_CHANGES_MAX: usize = 2_000;
-/// An OSD that is heard of this long after another process asked for its place lives: longer than
-/// anything of a dead one is under way.
+/// An OSD heard from this long after another process asked for its place is running: no message of
+/// a dead one is in flight for longer.
 const INTRUDER_WAIT: Duration = Duration::from_secs(2);
-/// Log lines in one proposal.
+/// Maximum number of log lines per proposal.
 const BATCH_LINES_MAX: usize = 200;
-/// Bytes of their texts: a small part of what a proposal takes.
+/// Maximum bytes of their texts: a small part of a proposal's limit.
 const BATCH_LINES_BYTES_MAX: usize = 128 << 10;
 
-/// To whom a command comes again that may be among those that were carried out and forgotten.
+/// Answer to a resent command that may be among those that were executed and forgotten.
 const FORGOTTEN: &str = "so many commands came meanwhile that the monitors do not know any more whether this one was \
      carried out: look, then repeat it";
 
-/// What several requests of one proposal are judged by, found out once.
+/// State computed once for several requests of one proposal.
 #[derive(Default)]
 struct Known {
     stores: Option<osds::Stores>,
-    /// OSDs that are to be taken out.
+    /// OSDs that should be taken out.
     outs: Option<BTreeSet<OsdId>>,
 }
 
@@ -70,12 +70,12 @@ fn unnumbered(me: MonId, term: u64, severity: Severity, text: String) -> LogLine
     }
 }
 
-/// A command and where its answer goes.
+/// A command and the recipient of its answer.
 #[derive(Clone, Debug)]
 pub struct Ask {
-    /// Where.
+    /// The recipient.
     pub origin: Origin,
-    /// What it asks for.
+    /// The command.
     pub command: nacre_command::Command,
 }
 
@@ -85,17 +85,17 @@ pub type Answer = Result<Value, String>;
 /// Something to be checked and proposed.
 #[derive(Clone, Debug)]
 pub enum Request {
-    /// An OSD started.
+    /// An OSD has started.
     Boot(Origin, Boot),
     /// A primary peered.
     Activate(Entity, PgActivateRequest),
-    /// A primary wants others to act.
+    /// A primary asks for a temporary acting set.
     Temporary(Entity, PgTemporaryRequest),
     /// The failure filter's verdict.
     Down(Down),
-    /// Down for too long.
+    /// An OSD has been down for too long.
     TakeOut(OsdId),
-    /// A pool is full, or no longer.
+    /// A pool has become full, or is no longer full.
     PoolFull(PoolId, bool),
     /// A monitor that was to leave has left consensus.
     MonGone(MonId),
@@ -103,7 +103,7 @@ pub enum Request {
     Command(Ask),
 }
 
-/// At most one request of a kind about a thing is queued: the newest.
+/// The subject of a request; only the newest request of a kind about a subject is queued.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {
     Boot(OsdId),
@@ -160,44 +160,44 @@ impl Request {
     }
 }
 
-/// A proposal on its way.
+/// A proposal in flight.
 #[derive(Clone, Debug)]
 pub struct InFlight {
-    /// Its place in the log.
+    /// Its index in the log.
     pub index: u64,
     /// The term it was proposed in.
     pub term: u64,
-    /// Who waits for it, and what they will be told.
+    /// Commands that wait for it, with their replies.
     pub replies: Vec<(Ask, Value)>,
-    /// Who waits for the metadata's entries, one for each; nobody for the leader's own.
+    /// The request that waits for each metadata entry; `None` for the leader's own.
     pub meta: Vec<Option<MetaAsk>>,
 }
 
-/// What a batch amounts to.
+/// The contents of a batch.
 #[derive(Debug, Default)]
 pub struct Taken {
     /// For the proposal.
     pub changes: Vec<Change>,
     /// For the proposal.
     pub lines: Vec<LogLine>,
-    /// To be told when it is applied.
+    /// To be sent when it is applied.
     pub replies: Vec<(Ask, Value)>,
-    /// To be told to OSDs now: they must not come up.
+    /// To be sent to OSDs now: they must not come up.
     pub refused: Vec<(Origin, Refused)>,
 }
 
-/// A question or an answer that waits for proof that this monitor still leads.
+/// A request or an answer that waits for the proof that this monitor still leads (read index).
 #[derive(Clone, Debug)]
 pub enum Unproven {
     /// To be evaluated then.
     Question(Ask),
     /// To be sent then.
     Answer(Ask, Answer),
-    /// A request about metadata that changes nothing.
+    /// A metadata request that changes nothing.
     Meta(MetaAsk),
 }
 
-/// Adds the epoch that has a command's change.
+/// Sets the epoch that contains a command's change.
 pub fn set_epoch(reply: &mut Value, epoch: Epoch) {
     if let Value::Object(fields) = reply {
         fields.insert("epoch".to_owned(), Value::from(epoch.0));
@@ -210,38 +210,38 @@ pub struct Leader {
     queue: VecDeque<Request>,
     subjects: BTreeSet<Subject>,
     lines: VecDeque<LogLine>,
-    /// When the next batch is due; none when nothing waits.
+    /// When the next batch is due; `None` when no request waits.
     pub propose_at: Option<Time>,
-    /// The proposal on its way.
+    /// The proposal in flight.
     pub in_flight: Option<InFlight>,
-    /// Waits for a read-index to be asked.
+    /// Requests without a read index so far.
     pub fresh: Vec<Unproven>,
-    /// Waits for its confirmation, by context.
+    /// Requests that wait for the confirmation of their read index, by context.
     pub waiting: BTreeMap<u64, Vec<Unproven>>,
-    /// Confirmed; waits until this much is applied.
+    /// Confirmed; waits until this index is applied.
     pub confirmed: Vec<(u64, Vec<Unproven>)>,
-    /// Who is reported.
+    /// Reports about OSDs.
     pub filter: FailureFilter,
-    /// Who says nothing at all.
+    /// Times of OSDs' beacons.
     pub beacons: Beacons,
-    /// What OSDs say of themselves.
+    /// Statistics reported by OSDs.
     pub stats: Stats,
     /// Service metadata.
     pub meta: MetaLead,
-    /// Its programs had all their time: until then, everything else goes first.
+    /// Metadata programs have used up their time: until then, everything else goes first.
     pub meta_rests_until: Time,
     /// Refusals by reason.
     pub rejects: BTreeMap<&'static str, u64>,
     said: u64,
     said_in: u64,
     refused: BTreeMap<OsdId, (u64, u128)>,
-    /// Processes that want to be OSDs that others are, and since when.
+    /// Processes that claim the ids of other OSDs, and since when.
     intruders: BTreeMap<OsdId, (u64, Time)>,
     told_mass_failure: bool,
 }
 
 impl Leader {
-    /// Queues a request; it takes the place of an older one about the same thing.
+    /// Queues a request; it replaces an older one about the same subject.
     pub fn push(&mut self, due: Time, request: Request) {
         let subject = request.subject();
         if self.subjects.contains(&subject) {
@@ -260,8 +260,7 @@ impl Leader {
         self.propose_at.get_or_insert(due);
     }
 
-    /// Whether a command is in the proposal on its way (in the queue, the newer takes the older's
-    /// place).
+    /// Whether a command is in the proposal in flight (in the queue, the newer replaces the older).
     #[must_use]
     pub fn is_on_its_way(&self, origin: Origin) -> bool {
         self.in_flight
@@ -282,8 +281,8 @@ impl Leader {
         }
     }
 
-    /// A line of this monitor's own gets its number. Lines are numbered within a term: two leaders
-    /// never share one.
+    /// Numbers a line of this monitor. Lines are numbered within a term: two leaders never share
+    /// one.
     fn numbered(&mut self, mut line: LogLine) -> LogLine {
         if self.said_in != line.instance.0 {
             (self.said_in, self.said) = (line.instance.0, 0);
@@ -294,8 +293,8 @@ impl Leader {
         line
     }
 
-    /// Queued lines that the log does not have. Our own get their numbers here: they are in order
-    /// of the log then, which takes a lower number after a higher one for a repetition.
+    /// Takes queued lines that are not in the log. Our own are numbered here, so that their order
+    /// is the log's: the log takes a lower number after a higher one for a repetition.
     fn take_lines(&mut self, me: MonId, log: &ClusterLog, lines: &mut Vec<LogLine>) {
         let mut bytes = 0;
         while lines.len() < BATCH_LINES_MAX && bytes < BATCH_LINES_BYTES_MAX {
@@ -312,8 +311,8 @@ impl Leader {
         }
     }
 
-    /// What is wrong with programs, as lines that the log has once. Those that it has already are
-    /// left out.
+    /// Faults of programs, as lines that the log holds only once. Those already in the log are left
+    /// out.
     pub fn fault_lines(
         &mut self,
         me: MonId,
@@ -333,7 +332,7 @@ impl Leader {
             .collect()
     }
 
-    /// Says something in the cluster log.
+    /// Queues a line for the cluster log.
     pub fn say(&mut self, due: Time, me: MonId, term: u64, severity: Severity, text: String) {
         self.push_lines(due, [unnumbered(me, term, severity, text)]);
     }
@@ -343,7 +342,7 @@ impl Leader {
         *self.rejects.entry(why).or_default() += 1;
     }
 
-    /// When there is something to propose: at once, or when programs have rested.
+    /// When there is something to propose: at once, or after the pause of programs.
     #[must_use]
     pub fn next_work(&self, now: Time) -> Option<Time> {
         if !self.queue.is_empty() || !self.lines.is_empty() {
@@ -352,18 +351,17 @@ impl Leader {
         self.meta.has_work().then(|| now.max(self.meta_rests_until))
     }
 
-    /// Checks what is queued and takes what can go into one proposal.
+    /// Checks queued requests and takes those that fit into one proposal.
     pub fn take_batch(&mut self, view: &View<'_>) -> Taken {
         let mut batch = Batch::default();
         let mut taken = Taken::default();
         let mut said: Vec<(Severity, String)> = Vec::new();
         let mut deferred = VecDeque::new();
         let mut known = Known::default();
-        // Before what is said about these requests: what the leader said first has the lower
-        // number.
+        // Before the lines about these requests: the leader's earlier lines have lower numbers.
         self.take_lines(view.me, view.state.log(), &mut taken.lines);
         while let Some(request) = self.queue.pop_front() {
-            // A refused boot changes nothing, and is said.
+            // A refused boot changes nothing, but adds a log line.
             if batch.changes() >= BATCH_CHANGES_MAX || said.len() >= BATCH_LINES_MAX {
                 deferred.push_back(request);
                 break;
@@ -388,7 +386,7 @@ impl Leader {
         taken
     }
 
-    /// Boots repeat themselves; the log says it once per process.
+    /// Boots are resent; the log mentions the refusal once per process.
     fn refuse_boot(
         &mut self,
         origin: Origin,
@@ -451,7 +449,8 @@ impl Leader {
                         ));
                         changes
                     }
-                    // Until the one that is up is known to live, this one may be it, moved.
+                    // Until the up instance is known to run, this process may be the same OSD,
+                    // moved.
                     BootVerdict::Occupied(why) => {
                         let first = *self
                             .intruders
@@ -614,7 +613,7 @@ impl Leader {
         }
     }
 
-    /// Says once, each time it begins, that so much is lost that nothing is taken out.
+    /// Returns a line, once for each mass failure, that so much is lost that nothing is taken out.
     pub fn mass_failure_line(&mut self, map: &ClusterMap) -> Option<String> {
         let lost = osds::mass_failure(map);
         let begins = lost && !self.told_mass_failure;
@@ -626,8 +625,8 @@ impl Leader {
         })
     }
 
-    /// Leadership is over: who asked asks the next leader. The proposal on its way stays until its
-    /// fate is known.
+    /// Leadership has ended: requests are resent to the next leader. The proposal in flight stays
+    /// until its fate is known.
     pub fn abdicate(&mut self) {
         self.subjects.clear();
         self.lines.clear();
@@ -638,17 +637,17 @@ impl Leader {
         self.confirmed.clear();
         self.filter = FailureFilter::default();
         self.beacons = Beacons::default();
-        // Figures of before would clear flags before anybody has said how full it is now.
+        // Old figures would clear flags before the OSDs have reported their current usage.
         self.stats = Stats::default();
-        // When another process asked for a place counts from this leadership's own beacons.
+        // Claims are judged by the beacons of one leadership.
         self.intruders.clear();
         self.refused.clear();
         self.told_mass_failure = false;
         self.meta.abdicate();
     }
 
-    /// Asserts what holds between any two steps: who does not lead keeps nothing of a time when it
-    /// led (its next leadership would judge by it), and nothing is kept of what is gone.
+    /// Asserts the invariants between two steps: a monitor that does not lead keeps no state of an
+    /// earlier leadership (its next leadership would use it), and no state refers to removed items.
     pub fn check(&self, leads: bool, meta: &Meta) {
         assert_eq!(
             self.subjects.len(),
@@ -709,7 +708,7 @@ mod tests {
     use nacre_wire::map::{Address, MonInfo, flag};
     use serde_json::json;
 
-    /// Four OSDs that are up and one that is down, a pool of four groups with a snapshot, a monitor
+    /// Four OSDs that are up and one that is down, a pool of four PGs with a snapshot, a monitor
     /// that is to leave.
     fn scene() -> State {
         let mut map = with_pool(map_with_osds(5), 4);
@@ -770,7 +769,7 @@ mod tests {
         })
     }
 
-    /// What OSDs, this monitor itself and operators may ask for.
+    /// Possible requests of OSDs, this monitor itself and operators.
     fn requests(state: &State) -> Vec<Request> {
         let map = state.map();
         let mut list = Vec::new();
@@ -864,9 +863,9 @@ mod tests {
         list
     }
 
-    /// What a leader had said before, in its queue, had a lower number than what it said about
-    /// requests of the same proposal, and stood after that: the log took it for a repetition,
-    /// and it was lost.
+    /// A leader's earlier lines, in its queue, had lower numbers than its lines about requests of
+    /// the same proposal, and came after them: the log took them for repetitions, and they were
+    /// lost.
     #[test]
     fn what_is_said_about_requests_does_not_cost_what_was_said_before() {
         let state = scene();
@@ -897,8 +896,8 @@ mod tests {
         assert_eq!(kept, said);
     }
 
-    /// (Feared by a reader.) A command waits behind a proposal that takes its time, and its monitor
-    /// asks again: it takes its own place in the queue. A test with real monitors is in
+    /// (A reviewer's concern.) A command waits behind a slow proposal, and its monitor resends it:
+    /// the new one replaces the old one in the queue. A test with real monitors is in
     /// `tests/faults.rs`.
     #[test]
     fn a_command_that_is_asked_again_while_it_waits_is_taken_once() {
@@ -926,9 +925,8 @@ mod tests {
         assert_eq!(made, 1);
     }
 
-    /// In the second after which a monitor asks again, a leader carries out hundreds of commands,
-    /// and a thousand are remembered: one that was carried out and forgotten was carried out
-    /// again.
+    /// In the second after which a monitor resends, a leader executes hundreds of commands, and a
+    /// thousand are remembered: a command that was executed and forgotten was executed again.
     #[test]
     fn a_command_that_may_be_forgotten_is_not_carried_out() {
         let mut state = scene();
@@ -966,8 +964,8 @@ mod tests {
         }
     }
 
-    /// Boots that are refused change nothing, so no bound on changes ended their proposal:
-    /// thousands of lines made it too long, and with it everything else was dropped.
+    /// Refused boots change nothing, so no limit on changes ended their proposal: thousands of
+    /// lines made it too long, and everything else in it was dropped.
     #[test]
     fn what_is_said_in_a_proposal_is_bounded() {
         let state = scene();
@@ -1027,10 +1025,10 @@ mod tests {
         }
     }
 
-    /// Two OSDs brought copies of one store at once and both came up; an OSD was taken out in the
-    /// very batch in which an operator forbade it. Each two requests of all kinds, in both orders,
-    /// as far as a batch takes them together: it applies, both have been carried out or refused
-    /// when the queue is empty, and what came first holds for what comes after.
+    /// Two OSDs with copies of one store booted at once and both came up; an OSD was taken out in
+    /// the very batch in which an operator forbade it. For every two requests of all kinds, in both
+    /// orders, in one batch if possible: the batch applies, both have been executed or refused when
+    /// the queue is empty, and the first one's effect holds for the second.
     #[test]
     fn what_a_batch_takes_together_applies_together() {
         let scene = scene();
@@ -1041,7 +1039,7 @@ mod tests {
                 if first.subject() == second.subject() {
                     continue;
                 }
-                // What the second may do is decided on what the first has made.
+                // The second is judged on the result of the first.
                 let mut alone = Leader::default();
                 alone.push(Time(1), first.clone());
                 let mut serial = scene.map().clone();
@@ -1073,7 +1071,7 @@ mod tests {
                     assert!(batches <= 2, "{first:?}, {second:?}: not taken");
                     state = State::new(map);
                 }
-                // An activation of an interval that ends in the same epoch means nothing.
+                // An activation of an interval that ends in the same epoch is void.
                 if let Request::Activate(from, request) = second
                     && serial
                         .pgs

@@ -1,5 +1,5 @@
-//! Nacre's monitors: the few who agree on the cluster map (Weil et al., OSDI 2006, §5.2 "Failure
-//! Detection"; CEPH-44, -47..-50; Malacology, EuroSys 2017, §4.1: MAL-10..-12, -17).
+//! Nacre's monitors: a small group that agrees on the cluster map (Weil et al., OSDI 2006, §5.2
+//! "Failure Detection"; CEPH-44, -47..-50; Malacology, EuroSys 2017, §4.1: MAL-10..-12, -17).
 //!
 //! A pure role: facts in ([`Mon::on_message`], [`Mon::on_store`], [`Mon::on_tick`], …), decisions
 //! out ([`Output`]). The real host and the simulator drive the same code; the same seed and the
@@ -10,21 +10,21 @@
 //!                 │
 //!   mon ──▶ live ─┼─ raft        consensus and its log in the store                     raft/
 //!    │            ├─ state       map, history, cluster log: the replicated state        state/
-//!    │            ├─ subscribers who has which map, who is sent what
+//!    │            ├─ subscribers their maps, and the messages to them
 //!    │            ├─ router      requests on their way to the leader and back
 //!    │            ├─ meta        service metadata: judging, leases, limits, watches      meta/
 //!    │            └─ leader ──┬─ batch     requests ─▶ one proposal at a time
-//!    └─ open (start)          ├─ failure, beacons            who is down
-//!                             ├─ osds, pgs, pools   what else is proposed, and what is refused
-//!                             ├─ stats, health               soft state, and what it means for people
-//!                             └─ command/                    what each command does: docs/formats/commands.md
+//!    └─ open (start)          ├─ failure, beacons            failure detection
+//!                             ├─ osds, pgs, pools   other proposals, and refusals
+//!                             ├─ stats, health               soft state, and its findings for operators
+//!                             └─ command/                    execution of each command: docs/formats/commands.md
 //! ```
-//! Where to start reading: [`Mon`], then `live.rs` (one step from fact to decisions), then
+//! Where to start reading: [`Mon`], then `live.rs` (one step from input to decisions), then
 //! `leader.rs`.
 //!
 //! Invariants, checked by [`Mon::check`] after every step in tests and simulation: those of
-//! [`raft`] and [`state`]; and across monitors, checked by the tests: never two different maps of
-//! one epoch; what was answered is never lost; reads see every earlier answer.
+//! [`raft`] and [`state`]; and across monitors, checked by the tests: there are never two different
+//! maps of one epoch; acknowledged changes are never lost; reads see every earlier answer.
 #![forbid(unsafe_code)]
 
 mod batch;

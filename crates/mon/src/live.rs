@@ -1,14 +1,14 @@
-//! One monitor at work: every fact ends in [`Live::settle`], which runs until nothing more follows
-//! from it.
+//! One running monitor: every input ends in [`Live::settle`], which runs until no further step
+//! follows.
 //!
 //! ```text
-//!  fact ──▶ consensus / router / subscribers / leader
+//!  input ─▶ consensus / router / subscribers / leader
 //!                └──────────────▶ settle: ┌▶ consensus decisions ─▶ apply ─▶ publish, answer ┐
 //!                                         │  leader changed? ─▶ re-route                     │
 //!                                         │  reads confirmed? ─▶ answer                      │
 //!                                         └─ batch due? ─▶ propose ◀─────────────────────────┘ until quiet
 //! ```
-//! Service metadata goes the same ways; its turns are in `live/meta.rs`. Who takes part is in
+//! Service metadata is handled in the same way; its code is in `live/meta.rs`. Membership is in
 //! `live/members.rs`.
 
 mod members;
@@ -48,17 +48,17 @@ use crate::{Mutant, mutant};
 
 /// A proposal larger than this is refused: a store's omap values end at 1 MiB.
 const PROPOSAL_BYTES_MAX: usize = 1_000_000;
-/// Store tokens of transactions that nobody waits for have this bit.
+/// Marks store tokens of transactions whose completion nothing waits for.
 const UNAWAITED: u64 = 1 << 63;
 
-/// After a turn in which programs had all their time, the leader does everything else first, for so
-/// long.
+/// Pause of programs after a turn in which they used up their time: the leader does everything else
+/// first.
 const PROGRAMS_REST: Duration = Duration::from_millis(50);
 
-/// Watches whose keys rest are told so often how far they are, in seconds.
+/// Interval at which idle watches are told the current revision, in seconds.
 const PROGRESS_S: u64 = 5;
 
-/// How a command is remembered.
+/// The remembered outcome of a command.
 fn done(ask: &Ask, reply: &Value) -> CommandDone {
     CommandDone {
         via: ask.origin.via,
@@ -76,9 +76,9 @@ pub struct Live {
     leader: Leader,
     programs: Box<dyn Programs>,
     watchers: Watchers,
-    /// What connected clients call themselves.
+    /// Names of connected clients.
     names: BTreeMap<Entity, Name>,
-    /// Who led in which term, when it was last looked at.
+    /// Leader and term, as last checked.
     led_by: (Option<MonId>, u64),
     was_leading: bool,
     last_tick: Time,
@@ -197,7 +197,7 @@ impl Live {
                         };
                         self.lead(now, origin, forward.name, message, out);
                     }
-                    // Whoever forwarded it learns who leads, and sends it there.
+                    // The forwarding monitor learns who leads, and resends it there.
                     Ok(_) => self.leader.reject("forward_not_leading"),
                     Err(_) => self.leader.reject("forward_malformed"),
                 }
@@ -271,7 +271,7 @@ impl Live {
 
     pub fn on_tick(&mut self, now: Time, out: &mut Vec<Output>) {
         if now >= self.next_tick {
-            // However late: one tick, and no more awake time than two of them.
+            // However late: one tick, and at most two ticks of awake time.
             self.awake = self.awake + now.since(self.last_tick).min(self.config.tick * 2);
             self.last_tick = now;
             self.next_tick = now + self.config.tick;
@@ -372,7 +372,7 @@ impl Live {
         now + options::duration(self.state.map(), "mon.propose_interval_ms")
     }
 
-    /// A request reached the leader.
+    /// A request has reached the leader.
     fn lead(
         &mut self,
         now: Time,
@@ -391,14 +391,13 @@ impl Live {
                 }) {
                     self.leader.push(due, Request::Boot(origin, boot));
                 } else {
-                    // It asks again by itself.
+                    // It is resent.
                     self.leader.reject("boot_held");
                 }
             }
             Message::FailureReport(report) if from == Entity::Osd(report.reporter) => {
-                // All are judged with each tick. At once only where the first word is that a
-                // process is gone: when a rack goes silent, thousands of reports
-                // come in one turn.
+                // All are judged with each tick. At once only for the first report that a process
+                // has ended: when a rack goes silent, thousands of reports arrive in one turn.
                 let first =
                     (report.refused || report.itself) && !self.leader.filter.is_gone(report.target);
                 if self
@@ -438,15 +437,14 @@ impl Live {
                     let writes = command.writes();
                     let ask = Ask { origin, command };
                     if self.leader.is_on_its_way(origin) {
-                        // Asked again while the first is being carried out: one answer serves both.
+                        // Resent while the first one is being executed: one answer serves both.
                     } else if writes {
                         self.leader.push(due, Request::Command(ask));
                     } else {
                         self.leader.fresh.push(Unproven::Question(ask));
                     }
                 }
-                // What is not a command is so everywhere and always: no proof of leadership is
-                // needed.
+                // An invalid command is invalid on every monitor: no proof of leadership is needed.
                 Err(error) => self.answer(origin, Err(error.to_string()), out),
             },
             Message::MetaRequest(request) => {
@@ -610,8 +608,8 @@ impl Live {
             && flight.index == index
             && flight.term == term
         {
-            // Metadata says itself what it rests on: it is carried out, or not, also where the
-            // map's changes are dropped.
+            // Metadata entries contain their own preconditions: they are applied, or not, even if
+            // the map's changes are dropped.
             self.answer_meta(now, flight.meta, outcomes, out);
             let epoch = self.state.map().epoch;
             for (ask, mut reply) in flight.replies.into_iter().filter(|_| !stale) {
@@ -619,8 +617,8 @@ impl Live {
                 self.answer(ask.origin, Ok(reply), out);
             }
         }
-        // Otherwise another leader's entry stands in its place: it never happened, and its monitor
-        // asks again.
+        // Otherwise another leader's entry is at its index: it was not applied, and its monitor
+        // resends it.
         let triggers = self
             .triggers_wait()
             .then(|| now.max(self.leader.meta_rests_until));
@@ -643,7 +641,7 @@ impl Live {
                 return;
             }
         }
-        // Whether it happened is remembered in the new state; its monitor asks again.
+        // The new state records whether it was executed; its monitor resends it.
         self.leader
             .in_flight
             .take_if(|flight| flight.index <= index);
@@ -680,7 +678,7 @@ impl Live {
             self.note_down(now);
         }
         for change in changes {
-            // An operator takes in one that is down: it is given its time again.
+            // An operator marks in an OSD that is down: its time starts again.
             if let Change::OsdWeight {
                 osd,
                 weight,
@@ -728,7 +726,7 @@ impl Live {
                 let due = self.due(now);
                 self.leader
                     .say(due, self.config.id, led_by.1, Severity::Info {}, text);
-                // Whose silence counts from now on; nobody's time is over.
+                // Their silence counts from now on; no OSD is due yet.
                 self.leader.beacons.verdicts(self.awake, self.state.map());
             }
         }
@@ -741,13 +739,14 @@ impl Live {
         self.notice_removal();
     }
 
-    /// What subscribed OSDs are told of the leader.
+    /// The message about the leader for subscribed OSDs.
     fn led(&self) -> Option<Message> {
         let (leader, term) = self.led_by;
         leader.map(|leader| Message::Led(Led { leader, term }))
     }
 
-    /// Asks for proof that this monitor still leads, and answers what is proven; whether it asked.
+    /// Requests proof that this monitor still leads, and answers proven reads; returns whether it
+    /// requested one.
     fn answer_reads(&mut self, now: Time, out: &mut Vec<Output>) -> bool {
         let mut asked = false;
         if mutant(Mutant::StaleLeaderRead) && self.consensus.is_leader() {
@@ -812,13 +811,13 @@ impl Live {
         self.leader.push(due, Request::Down(down));
     }
 
-    /// Proposes what is due; whether it did.
+    /// Proposes what is due; returns whether it did.
     fn propose(&mut self, now: Time, out: &mut Vec<Output>) -> bool {
         let due = self.leader.propose_at.is_some_and(|at| at <= now);
         if !due || self.leader.in_flight.is_some() || !self.consensus.may_propose() {
             return false;
         }
-        // The soft state is read while the queue is drained: two halves of one struct.
+        // The soft state is read while the queue is drained: two parts of one struct.
         let mut leader = std::mem::take(&mut self.leader);
         let mut soft = Leader::default();
         soft.stats = std::mem::take(&mut leader.stats);
@@ -878,8 +877,8 @@ impl Live {
         };
         let mut data = proposal.to_bytes();
         if data.len() > PROPOSAL_BYTES_MAX && !proposal.meta.is_empty() {
-            // Too long together with the map's changes: metadata goes with the next one, where it
-            // fits (`meta/lead.rs`).
+            // Too long together with the map's changes: metadata goes into the next proposal, where
+            // it fits (`meta/lead.rs`).
             proposal.meta.clear();
             for ask in std::mem::take(&mut meta.asks).into_iter().flatten().rev() {
                 self.leader.meta.push_again(ask);
@@ -891,7 +890,7 @@ impl Live {
             && !proposal.lines.is_empty()
             && !proposal.changes.is_empty()
         {
-            // What is said costs nothing of what is done.
+            // Log lines must not displace changes.
             self.leader.reject("log_lines");
             proposal.lines.clear();
             data = proposal.to_bytes();
@@ -922,7 +921,7 @@ impl Live {
                     meta: meta.asks,
                 });
             }
-            // Leadership ended within this very step: the monitors that asked will ask the next
+            // Leadership ended within this very step: the requesting monitors will ask the next
             // leader.
             None => self.leader.reject("proposal_not_taken"),
         }

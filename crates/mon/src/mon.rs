@@ -1,9 +1,9 @@
-//! The role as a host sees it.
+//! The role's interface for a host.
 //!
 //! ```text
 //!            open()                    store answered                      store failed, other history,
 //!  ─────────▶ Booting ──────────────────▶ Live ───────────────────────────▶ Halted    removed from the cluster
-//!             reads its store             takes part                         says why once; does nothing more
+//!             reads its store             is a member                        reports why, once; then does nothing
 //! ```
 
 use nacre_role::{Input, Output, Role};
@@ -23,19 +23,19 @@ use crate::raft::member::Member;
 use crate::raft::{founding, record::Identity};
 use crate::state::State;
 
-/// What a monitor is told at start; everything else is in the map's configuration.
+/// Startup settings of a monitor; everything else is in the map's configuration.
 #[derive(Clone, Debug)]
 pub struct MonConfig {
-    /// Which monitor.
+    /// Its number.
     pub id: MonId,
-    /// Which cluster; a store of another one is refused.
+    /// Its cluster; a store of another one is refused.
     pub cluster: ClusterId,
-    /// Randomness for election timeouts. Any value; better different ones.
+    /// Seed for election timeouts. Any value; preferably different ones.
     pub seed: u64,
     /// Time between consensus ticks: a heartbeat every 2, an election after 10 to 19 without one.
     pub tick: Duration,
-    /// The wall clock at [`Time::ZERO`], in milliseconds since 1970; 0 when unknown. Only stamps
-    /// log lines for people.
+    /// The wall clock at [`Time::ZERO`], in milliseconds since 1970; 0 when unknown. Only used to
+    /// stamp human-readable log lines.
     pub unix_ms_at_zero: u64,
 }
 
@@ -53,18 +53,18 @@ impl MonConfig {
     }
 }
 
-/// What every first monitor of a new cluster is given, the same for all of them.
+/// Initial state of a new cluster, the same for all its first monitors.
 #[derive(Clone, Debug)]
 pub struct Founding {
     /// The new cluster.
     pub cluster: ClusterId,
     /// Its first monitors.
     pub mons: BTreeMap<MonId, Address>,
-    /// Further changes for the first epoch: options, say.
+    /// Further changes for the first epoch, such as options.
     pub changes: Vec<Change>,
 }
 
-/// Plain counts since start, for the host to export.
+/// Counters since start, for the host to export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Proposals made.
@@ -73,9 +73,9 @@ pub struct Counters {
     pub epochs: u64,
     /// Messages sent with a map or a part of it.
     pub maps_sent: u64,
-    /// Messages received, by who sent them (`mon`, `osd`, `client`) and name.
+    /// Messages received, by sender (`mon`, `osd`, `client`) and name.
     pub received: BTreeMap<(&'static str, &'static str), u64>,
-    /// Elections this monitor saw the end of.
+    /// Number of elections whose result this monitor saw.
     pub leaders_seen: u64,
     /// Commands answered.
     pub commands: u64,
@@ -95,7 +95,7 @@ pub struct Mon {
     phase: Phase,
     nothing: ClusterMap,
     programs: Option<Box<dyn Programs>>,
-    /// Names of clients that connected before this monitor took part.
+    /// Names of clients that connected before this monitor was a member.
     names: BTreeMap<Entity, Name>,
 }
 
@@ -137,8 +137,8 @@ impl Role for Mon {
 }
 
 impl Mon {
-    /// What a first monitor's empty store is given before it is opened; the same `founding` for all
-    /// of them.
+    /// The transaction for a first monitor's empty store, before it is opened; the same `founding`
+    /// for all of them.
     ///
     /// # Panics
     /// When `founding` does not name the monitor: a caller's mistake.
@@ -187,8 +187,8 @@ impl Mon {
         )
     }
 
-    /// What the empty store of a monitor is given that a running cluster will let in (`mon add`,
-    /// which names the same store).
+    /// The transaction for the empty store of a monitor that will join a running cluster (`mon
+    /// add`, which names the same store).
     #[must_use]
     pub fn bootstrap_joining(id: MonId, store: u64, cluster: ClusterId) -> Transaction {
         founding(
@@ -202,13 +202,13 @@ impl Mon {
         )
     }
 
-    /// Starts: asks its store.
+    /// Starts, by reading its store.
     #[must_use]
     pub fn open(config: MonConfig, now: Time, out: &mut Vec<Output>) -> Self {
         Self::open_with(config, Box::new(Scripts::default()), now, out)
     }
 
-    /// The same with something else to run the programs that namespaces of metadata name.
+    /// The same with another implementation of the programs that namespaces of metadata name.
     #[must_use]
     pub fn open_with(
         config: MonConfig,
@@ -244,8 +244,8 @@ impl Mon {
         }
     }
 
-    /// A client said its name when it connected: before its first message. Taken at its word until
-    /// authentication exists.
+    /// The name that a client sent when it connected, before its first message. It is not verified
+    /// until authentication exists.
     pub fn on_client_name(&mut self, who: Entity, name: Name) {
         match &mut self.phase {
             Phase::Live(live) => live.on_client_name(who, name),
@@ -254,7 +254,7 @@ impl Mon {
         }
     }
 
-    /// A connection is gone.
+    /// A connection has ended.
     pub fn on_disconnect(&mut self, now: Time, who: Entity, out: &mut Vec<Output>) {
         self.names.remove(&who);
         if let Phase::Live(live) = &mut self.phase {
@@ -263,7 +263,7 @@ impl Mon {
         }
     }
 
-    /// The store says something.
+    /// An event of the store.
     pub fn on_store(&mut self, now: Time, event: Event, out: &mut Vec<Output>) {
         if let Event::Failed(failure) = &event {
             self.halt(
@@ -334,7 +334,7 @@ impl Mon {
     pub fn epoch(&self) -> Epoch {
         self.map().epoch
     }
-    /// Whether it takes part.
+    /// Whether it is a member of consensus.
     #[must_use]
     pub fn is_live(&self) -> bool {
         matches!(self.phase, Phase::Live(_))
@@ -344,7 +344,7 @@ impl Mon {
     pub fn is_leader(&self) -> bool {
         matches!(&self.phase, Phase::Live(live) if live.leads())
     }
-    /// The OSDs that it keeps down because another one does not hear them (F31); of a leader.
+    /// The OSDs that a leader keeps down because another OSD does not hear them (F31).
     #[must_use]
     pub fn kept_down(&self) -> Vec<OsdId> {
         match &self.phase {
@@ -360,7 +360,7 @@ impl Mon {
             Phase::Booting(_) | Phase::Halted => 0,
         }
     }
-    /// Who leads, as far as it knows.
+    /// The leader, as far as it is known.
     #[must_use]
     pub fn leader(&self) -> Option<MonId> {
         match &self.phase {
@@ -384,7 +384,7 @@ impl Mon {
             Phase::Booting(_) | Phase::Halted => (0, 0, 0),
         }
     }
-    /// Those that vote, as this monitor has applied it.
+    /// The voters, as applied by this monitor.
     #[must_use]
     pub fn voters(&self) -> Vec<MonId> {
         match &self.phase {
@@ -392,8 +392,7 @@ impl Mon {
             Phase::Booting(_) | Phase::Halted => Vec::new(),
         }
     }
-    /// Those that vote, and those that only follow, with their stores, as this monitor has applied
-    /// it.
+    /// Voters and learners, with their stores, as applied by this monitor.
     #[must_use]
     pub fn members(&self) -> (Vec<Member>, Vec<Member>) {
         match &self.phase {

@@ -1,16 +1,16 @@
-//! OSDs without which a placement group stands still: whoever has to keep one of two down keeps
-//! another down, if it can.
+//! OSDs without which a placement group stalls: if one of two must be kept down, prefer one that is
+//! not needed.
 
 use nacre_types::{OsdId, PgId};
 use nacre_wire::map::ClusterMap;
 use std::collections::BTreeMap;
 
-/// Of each group how many are up of its last activation's members and of CRUSH's choice. Made by
-/// one look at all groups of the map.
+/// For each PG, the number of up OSDs among the members of its last activation and among CRUSH's
+/// choice. Built by one pass over all PGs of the map.
 #[derive(Debug)]
 pub struct Needs<'a> {
     map: &'a ClusterMap,
-    /// Whom to ask about an OSD: each group that it belongs to.
+    /// The PGs of each OSD.
     groups: BTreeMap<OsdId, Vec<PgId>>,
     left: BTreeMap<PgId, Left>,
     gone: Vec<OsdId>,
@@ -24,7 +24,7 @@ struct Left {
 }
 
 impl<'a> Needs<'a> {
-    /// As the map says who is up.
+    /// With the up OSDs of the map.
     pub fn of(map: &'a ClusterMap) -> Self {
         let mut needs = Self {
             map,
@@ -63,7 +63,7 @@ impl<'a> Needs<'a> {
         !self.gone.contains(&osd) && self.map.up_osd(osd).is_some()
     }
 
-    /// One more is on its way down.
+    /// One more OSD is about to be marked down.
     pub fn take(&mut self, osd: OsdId) {
         if !self.is_up(osd) {
             return;
@@ -79,8 +79,8 @@ impl<'a> Needs<'a> {
         self.gone.push(osd);
     }
 
-    /// Whether some group could not serve without this OSD: nobody else who is up took part in its
-    /// last activation, or too few of those that CRUSH chose are left for its pool's `min_size`.
+    /// Whether some PG could not serve without this OSD: no other up OSD took part in its last
+    /// activation, or too few of CRUSH's choice are left for its pool's `min_size`.
     pub fn is_needed(&self, osd: OsdId) -> bool {
         let own = usize::from(self.is_up(osd));
         self.groups.get(&osd).into_iter().flatten().any(|pg| {

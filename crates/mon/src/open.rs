@@ -1,11 +1,10 @@
-//! Starting from the store: whose it is, the snapshot, the log after it.
+//! Starting from the store: its identity, the snapshot, the log after it.
 //!
 //! ```text
 //!  identity ──ours?──▶ snapshot ──decodes?──▶ raft omap, page by page ──dense?──▶ Live
 //!      └─ no: halt         └─ no: halt              └─ no: halt
 //! ```
-//! The log is replayed by consensus itself: it hands out again what is committed after the
-//! snapshot.
+//! Consensus replays the log itself: it delivers again what is committed after the snapshot.
 
 use bytes::Bytes;
 use nacre_role::Output;
@@ -29,17 +28,17 @@ const LOG: Token = Token(3);
 const PAGE_ENTRIES: usize = 1_000;
 const PAGE_BYTES: usize = 4 << 20;
 
-/// How far it got.
+/// Progress of the start.
 pub enum Progress {
     /// Waits for the store.
     Reading,
-    /// Everything is there. No state: this monitor waits to be let into a cluster.
+    /// Everything is read. `None` as state: this monitor waits to join a cluster.
     Done(Box<Option<State>>, Box<Recovered>),
-    /// It cannot start; the sentence is for its operator.
+    /// It cannot start; the sentence is for the operator.
     Failed(String),
 }
 
-/// A monitor that reads its store.
+/// A monitor that is reading its store.
 pub struct Opening {
     config: MonConfig,
     store: u64,
@@ -114,7 +113,7 @@ impl Opening {
                 self.read_page(Bound::Unbounded, out);
                 Ok(Progress::Reading)
             }
-            // A monitor that waits to be let in has no log yet.
+            // A monitor that waits to join has no log yet.
             (LOG, Err(ReadError::NotFound)) => self.finish(),
             (LOG, Ok(ReadReply::Omap { entries, more })) => {
                 let last = entries.last().map(|(key, _)| key.clone());

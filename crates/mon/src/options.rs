@@ -1,19 +1,19 @@
-//! Every option of the configuration database: name, kind, default, explanation.
-//! `nacre config help` prints this table, and a value that does not fit it is refused before it is
-//! proposed. Deliberately few (USERS §1, item 13): fewer than sixty in all.
+//! Every option of the configuration database: name, kind, default, explanation. `nacre config
+//! help` prints this table, and an invalid value is refused before it is proposed. Deliberately few
+//! (USERS §1, item 13): fewer than sixty in all.
 //!
-//! Options that a daemon reads are in the map (`ClusterMap::config`); whoever needs one calls its
-//! reader here, or reads the map's entry by the same name and bounds.
+//! Options that a daemon uses are in the map (`ClusterMap::config`); it calls the reader functions
+//! here, or reads the map's entry with the same name and bounds.
 
 use nacre_command::nearest;
 use nacre_types::Name;
 use nacre_wire::map::ClusterMap;
 use std::time::Duration;
 
-/// What values an option takes.
+/// Valid values of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A whole number within bounds, both included. The unit is the end of the option's name.
+    /// A whole number within bounds, both included. The option's name ends with the unit.
     Whole {
         /// Smallest.
         min: u64,
@@ -27,13 +27,13 @@ pub enum Kind {
 /// One option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// Its name; who reads it comes first, its unit last.
+    /// Its name; it begins with the daemon that uses it, and ends with the unit.
     pub name: &'static str,
-    /// What it takes.
+    /// Its valid values.
     pub kind: Kind,
-    /// What holds when it is not set.
+    /// Its default.
     pub default: &'static str,
-    /// One sentence for people.
+    /// A human-readable sentence.
     pub doc: &'static str,
 }
 
@@ -328,10 +328,10 @@ pub fn find(name: &str) -> Option<&'static Spec> {
     OPTIONS.iter().find(|spec| spec.name == name)
 }
 
-/// Whether `value` fits the option.
+/// Checks that `value` is valid for the option.
 ///
 /// # Errors
-/// A sentence that says what would fit.
+/// A sentence that describes valid values.
 pub fn validate(spec: &Spec, value: &str) -> Result<(), String> {
     match spec.kind {
         Kind::Whole { min, max } => match value.parse::<u64>() {
@@ -351,7 +351,7 @@ pub fn validate(spec: &Spec, value: &str) -> Result<(), String> {
     }
 }
 
-/// The three names that look most like `name`, the most alike first.
+/// The three names most similar to `name`, the most similar first.
 #[must_use]
 pub fn closest(name: &str) -> Vec<&'static str> {
     nearest(name, OPTIONS.iter().map(|spec| spec.name))
@@ -366,8 +366,8 @@ fn text<'m>(map: &'m ClusterMap, name: &str) -> &'m str {
         .map_or(default, String::as_str)
 }
 
-/// A whole-number option as the map has it. A value that does not parse (a newer version wrote it)
-/// is the default.
+/// The value of a whole-number option in the map. An invalid value (written by a newer version)
+/// counts as the default.
 ///
 /// # Panics
 /// When the table has no such option.
@@ -383,7 +383,7 @@ pub fn number(map: &ClusterMap, name: &str) -> u64 {
     text(map, name).parse().unwrap_or_else(|_| default())
 }
 
-/// A fraction as the map has it, in millionths: floating point stays out of decisions.
+/// A fraction in the map, in millionths: decisions use no floating point.
 ///
 /// # Panics
 /// When the table has no such option.
@@ -400,7 +400,7 @@ pub fn millionths(map: &ClusterMap, name: &str) -> u64 {
     })
 }
 
-/// A duration as the map has it; the unit is the end of the name.
+/// A duration in the map; the option's name ends with the unit.
 ///
 /// # Panics
 /// When the table has no such option, or its name no unit.

@@ -1,18 +1,18 @@
-//! An OSD's way into the map, and out of service for long: boots, and the rule that turns *down*
-//! into *out* (CEPH-48, CEPH-50).
+//! Changes of an OSD's state in the map: boots, and the rule that turns *down* into *out* (CEPH-48,
+//! CEPH-50).
 //!
 //! ```text
 //!  Boot ─▶ other store, removed, missing features ──▶ refused, with a line in the cluster log
-//!       ─▶ knows less than the map, or is up already ▶ ignored: a late frame; the map tells it the rest
-//!       ─▶ another process is up at another address ─▶ waits; refused if that one is heard of meanwhile: a copy of its directory
-//!       ─▶ unknown id ─▶ OsdNew + its place in the hierarchy + OsdUp, in one delta
-//!       ─▶ known id ───▶ OsdUp (and in again, if the monitors had taken it out)
+//!       ─▶ knows less than the map, or is up already ▶ ignored: a late frame; the map has the rest
+//!       ─▶ another process is up at another address ─▶ waits; refused if that one sends a message meanwhile: a copied directory
+//!       ─▶ unknown id ─▶ OsdNew + its location in the hierarchy + OsdUp, in one delta
+//!       ─▶ known id ───▶ OsdUp (and in again, if the monitors had marked it out)
 //!
-//!  The instance is the monitors' to give: larger than any in the map, in a fence, or in the asking store, and given to one process.
+//!  The monitors assign the instance: larger than any in the map, in a fence, or in the requesting store, and for one process only.
 //!
-//!  down for `mon.down_out_interval_s` ─▶ out, unless NO_OUT, or so many are down or were taken out
-//!                                        that it looks like one cause, or the others have no room for its data:
-//!                                        then health says so, and nothing moves
+//!  down for `mon.down_out_interval_s` ─▶ out, unless NO_OUT, or so many are down or were marked out
+//!                                        that one cause is likely, or the others have no space for its data:
+//!                                        then health reports it, and no data move
 //! ```
 
 use nacre_types::{Entity, Instance, OsdId, Time};
@@ -25,24 +25,25 @@ use crate::hierarchy::{self, Place};
 use crate::options;
 use crate::stats::Stats;
 
-/// Highest OSD id: CRUSH keeps an array of all below the highest.
+/// Highest OSD id: CRUSH keeps an array of all ids up to the highest.
 pub const OSD_ID_MAX: u32 = 99_999;
 
-/// What becomes of a boot.
+/// The decision on a boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootVerdict {
-    /// These changes, in one delta, and with them its place in the hierarchy if it had none.
+    /// Commit these changes, in one delta, together with its location in the hierarchy if it had
+    /// none.
     Up(Vec<Change>, Option<Place>),
-    /// A late frame; the map says all there is to say.
+    /// A late frame; the map is up to date.
     Late,
-    /// Another process is up as this OSD, at another address. If it lives, this one is an intruder,
-    /// and the sentence is for its operator; if it does not, it is marked down soon.
+    /// Another process is up as this OSD, at another address. If that one is running, this one is
+    /// refused, with the sentence for its operator; if not, it will soon be marked down.
     Occupied(String),
-    /// It must not come up; the sentence is for its operator.
+    /// It must not come up; the sentence is for the operator.
     Refused(String),
 }
 
-/// Whose store each is: looked for in the whole map once for all boots of a turn.
+/// The owner of each store: built once from the whole map for all boots of a turn.
 #[must_use]
 pub fn stores(map: &ClusterMap) -> Stores {
     map.osds
@@ -103,7 +104,7 @@ pub fn boot(map: &ClusterMap, stores: &Stores, boot: &Boot) -> BootVerdict {
     if boot.instance < info.instance || (answered && boot.instance == info.instance) {
         return BootVerdict::Late;
     }
-    // Whoever has the same address has the port: the process before it is gone, whether that was
+    // A process with the same address owns the port: the one before has ended, whether that was
     // noticed or not.
     if info.up && info.address != boot.address {
         return BootVerdict::Occupied(format!(
@@ -123,7 +124,7 @@ fn removed(osd: OsdId) -> BootVerdict {
     ))
 }
 
-/// The largest instance that a store may bring and a fence may have: nobody restarts so often.
+/// Largest instance in a store or a fence: an OSD never restarts so often.
 pub const INSTANCE_MAX: Instance = Instance(1 << 48);
 
 /// The instance that a process is granted.
@@ -171,12 +172,12 @@ fn come_up(map: &ClusterMap, boot: &Boot) -> Change {
     }
 }
 
-/// Which OSDs count for the mass-failure guard, and which of them are lost.
+/// Number of OSDs that count for the mass-failure guard, and of the lost ones among them.
 fn losses(map: &ClusterMap) -> (usize, usize) {
     let holds = |info: &&nacre_wire::map::OsdInfo| {
         info.weight != Weight::OUT || info.weight_before_auto_out.is_some()
     };
-    // Those that never started hold nothing.
+    // OSDs that never started hold no data.
     let counts = map
         .osds
         .values()
@@ -190,8 +191,8 @@ fn losses(map: &ClusterMap) -> (usize, usize) {
     (all, lost)
 }
 
-/// Whether so many OSDs are lost that taking them out would move data for a cause that is not
-/// theirs (CEPH-50).
+/// Whether so many OSDs are lost that the cause is probably not theirs, and taking them out would
+/// move data needlessly (CEPH-50).
 #[must_use]
 pub fn mass_failure(map: &ClusterMap) -> bool {
     let (all, lost) = losses(map);
@@ -199,17 +200,16 @@ pub fn mass_failure(map: &ClusterMap) -> bool {
     all >= 2 && lost as u64 * 1_000_000 >= all as u64 * limit && lost > 0
 }
 
-/// Since when an OSD is down, on this monitor's clock.
+/// An OSD's outage, on this monitor's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outage {
     /// When it went down, as far as this monitor knows.
     pub since: Time,
-    /// From when on `mon.down_out_interval_s` counts: since it went down, or since an operator
-    /// took it in.
+    /// Start of `mon.down_out_interval_s`: when it went down, or when an operator marked it in.
     pub counts_from: Time,
 }
 impl Outage {
-    /// It went down now.
+    /// It has just gone down.
     #[must_use]
     pub const fn now(now: Time) -> Self {
         Self {
@@ -219,7 +219,7 @@ impl Outage {
     }
 }
 
-/// Who has been down for so long that it is to be taken out.
+/// OSDs that have been down long enough to be taken out.
 fn due(now: Time, map: &ClusterMap, outages: &BTreeMap<OsdId, Outage>) -> Vec<OsdId> {
     if map.flags & flag::NO_OUT != 0 || mass_failure(map) {
         return Vec::new();
@@ -239,7 +239,7 @@ fn due(now: Time, map: &ClusterMap, outages: &BTreeMap<OsdId, Outage>) -> Vec<Os
         .collect()
 }
 
-/// Who is to be taken out now: as many as the others have room for, together.
+/// OSDs to be taken out now: as many as the others have space for, together.
 #[must_use]
 pub fn to_take_out(
     now: Time,
@@ -250,7 +250,7 @@ pub fn to_take_out(
     fit::by_room(map, stats, due(now, map, outages)).0
 }
 
-/// Who would be taken out now, had the others room for its data.
+/// OSDs that would be taken out now if the others had space for their data.
 #[must_use]
 pub fn kept_in(
     now: Time,
@@ -301,7 +301,7 @@ mod tests {
         assert!(hierarchy::contains(&map.crush.map, OsdId(2)));
     }
 
-    // Went red, each, when its check in `boot` was taken out.
+    // Each failed when its check in `boot` was removed.
     #[test]
     fn boots_that_would_mix_lives_or_stores_are_refused() {
         let mut map = map_with_osds(2);
@@ -345,8 +345,8 @@ mod tests {
         assert!(passed.is_empty(), "must be refused: {passed:?}");
     }
 
-    /// F1: an OSD counted its starts itself, and took a number a second time. F22: a copy of a
-    /// directory took the original's place.
+    /// F1: an OSD counted its starts itself, and used a number twice. F22: a copy of a directory
+    /// replaced the original.
     #[test]
     fn an_instance_is_granted_once_and_to_one_process() {
         let mut map = map_with_osds(2);
@@ -361,9 +361,9 @@ mod tests {
             }),
             _ => None,
         };
-        // Its address is free again: the old process is gone, though the map says that it is up.
+        // Its address is free again: the old process has ended, though the map shows it up.
         assert_eq!(granted(&map, &restarted), Some((first.instance.0 + 1, 99)));
-        // Somewhere else: not as long as the first is up.
+        // At another address: not while the first one is up.
         let copy = Boot {
             address: Address("elsewhere".into()),
             ..restarted.clone()
@@ -372,8 +372,7 @@ mod tests {
             boot(&map, &stores(&map), &copy),
             BootVerdict::Occupied(_)
         ));
-        // What it asked before it was let up arrives again, and what it asks before it knows what
-        // the map says.
+        // Its request from before it came up arrives again, and it asks before it has the new map.
         let same = Boot {
             process: first.process,
             ..restarted.clone()
@@ -401,7 +400,7 @@ mod tests {
             Some((first.instance.0 + 1, 99)),
             "moved"
         );
-        // Beyond a fence, and beyond what a store has seen that is ahead of restored monitors.
+        // After a fence, and after a store's instance that is ahead of restored monitors.
         map.fences.insert(Entity::Osd(OsdId(1)), Instance(70));
         assert_eq!(granted(&map, &same), Some((71, first.process)));
         assert_eq!(
@@ -416,9 +415,9 @@ mod tests {
         );
     }
 
-    /// A simulated disk was replaced under its number. The first boot of the process that was gone,
-    /// which knew no instance yet, arrived between `osd add` and the new store's first start, and
-    /// was let up: the new store was refused as a stranger.
+    /// A simulated disk was replaced under its number. The first boot of the old process, which
+    /// knew no instance yet, arrived between `osd add` and the new store's first start, and was
+    /// accepted: the new store was refused as unknown.
     #[test]
     fn what_was_removed_does_not_take_the_place_of_its_successor() {
         let mut map = map_with_osds(2);
@@ -442,7 +441,7 @@ mod tests {
             boot(&map, &stores(&map), &new),
             BootVerdict::Up(..)
         ));
-        // Nobody named one: whoever counts on from the fence owns the number.
+        // Without a store in the map: the process that continues after the fence owns the number.
         map.osds.get_mut(&OsdId(1)).expect("exists").store = 0;
         assert!(
             matches!(boot(&map, &stores(&map), &late), BootVerdict::Refused(_)),
@@ -458,8 +457,8 @@ mod tests {
         ));
     }
 
-    // Went red when `mass_failure` compared with `>` (half is the case the paper names), and when
-    // taken-out OSDs did not count.
+    // Failed when `mass_failure` compared with `>` (half is the case that the paper names), and
+    // when OSDs that are out did not count.
     #[test]
     fn losing_half_takes_nothing_out_losing_less_does() {
         let mut map = map_with_osds(10);
@@ -495,15 +494,15 @@ mod tests {
         assert!(to_take_out(due, &map, &outages, &Stats::default()).is_empty());
     }
 
-    /// F24: recovery filled the others. `fit` judges who has room, and its tests stayed green when
-    /// `to_take_out` did not ask it.
+    /// F24: recovery filled the others. `fit` judges the space, and its tests passed when
+    /// `to_take_out` did not call it.
     #[test]
     fn an_osd_is_taken_out_when_the_others_have_room_for_it_and_not_before() {
         let mut map = with_pool(map_with_osds(5), 8);
         map.osds.get_mut(&OsdId(0)).expect("exists").up = false;
         let outages = BTreeMap::from([(OsdId(0), Outage::now(Time(0)))]);
         let due = Time(0) + Duration::from_secs(600);
-        // What osd.0 holds is a quarter more for each of the others. They may get 90 % full.
+        // The data of osd.0 are a quarter more for each of the others. They may get 90 % full.
         for (used, fits) in [(720, true), (721, false)] {
             let mut stats = Stats::default();
             for (osd, info) in &map.osds {

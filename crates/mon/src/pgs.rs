@@ -1,32 +1,32 @@
-//! Which activations and temporary acting sets are committed (DESIGN §3, Peering).
+//! Checks of activations and temporary acting sets before they are committed (DESIGN §3, Peering).
 //!
-//! An activation says "this interval may accept writes, and each of these members has every
-//! answered write before it". It is the one thing that later peering trusts, so it is checked here
-//! against the map however confused the OSD that asks.
+//! An activation states "this interval may accept writes, and each of these members has every
+//! acknowledged write before it". Later peering relies on it alone, so it is checked here against
+//! the map, even if the asking OSD is wrong.
 //!
-//! Invariant: of two successive activations of a group, the later has a member of the earlier.
-//! Otherwise the later one's members could lack what the earlier one's clients were told is
-//! durable.
+//! Invariant: of two successive activations of a PG, the later has a member of the earlier.
+//! Otherwise the later one's members could lack writes that were acknowledged as durable in the
+//! earlier one.
 
 use nacre_types::{Entity, OsdId};
 use nacre_wire::map::{Change, ClusterMap};
 use nacre_wire::msg::monitor::{PgActivateRequest, PgTemporaryRequest};
 use std::collections::BTreeSet;
 
-/// Why a request is not committed. The OSD sees it in the next map, or not at all; people see
+/// Why a request is not committed. The OSD sees it in the next map, or not at all; operators see
 /// counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PgReject {
-    /// No such group.
+    /// No such PG.
     Unknown,
-    /// The interval is over, or not known here yet.
+    /// The interval has ended, or is not known here yet.
     OtherInterval,
-    /// It was done before.
+    /// Already committed.
     Already,
-    /// Not the primary's word.
+    /// The sender is not the primary.
     NotPrimary,
-    /// Members that do not act, or appear twice; for a temporary set: that do not exist or are not
-    /// up.
+    /// Members that are not in the acting set, or appear twice; for a temporary set: that do not
+    /// exist or are not up.
     NotMembers,
     /// Fewer than the pool's `min_size`, or more than its size.
     Number,
@@ -78,7 +78,7 @@ pub fn activate(
     if !distinct(members) || !members.iter().all(|osd| record.acting.contains(osd)) {
         return Err(PgReject::NotMembers);
     }
-    // The primary orders updates: an interval whose primary is incomplete serves nobody.
+    // The primary orders updates: an interval with an incomplete primary cannot serve.
     if record
         .primary()
         .is_some_and(|primary| !members.contains(&primary))
@@ -96,8 +96,8 @@ pub fn activate(
     if record.is_activated() && last.members == *members {
         return Err(PgReject::Already);
     }
-    // A second activation of one interval may only add members: those told complete once may be the
-    // only ones that are.
+    // A second activation of one interval may only add members: those once reported complete may be
+    // the only ones that are.
     if record.is_activated() && !last.members.iter().all(|osd| members.contains(osd)) {
         return Err(PgReject::Discontinuous);
     }
@@ -122,7 +122,7 @@ pub fn temporary(
     if record.since != request.interval {
         return Err(PgReject::OtherInterval);
     }
-    // Its primary now, or the one CRUSH would make primary, which may know nothing yet.
+    // Its current primary, or CRUSH's primary, which may know nothing yet.
     let may_ask = record
         .primary()
         .into_iter()
@@ -136,7 +136,7 @@ pub fn temporary(
     if !distinct(&request.acting) || !request.acting.iter().all(|osd| map.up_osd(*osd).is_some()) {
         return Err(PgReject::NotMembers);
     }
-    // A single copy moves by way of two: its successor serves beside it first.
+    // A single replica moves by way of two: its successor serves beside it first.
     if request.acting.len() > usize::from(pool.size).max(2) {
         return Err(PgReject::Number);
     }
@@ -179,7 +179,7 @@ mod tests {
         )
     }
 
-    // Each line went red when its check in `activate` was taken out.
+    // Each line failed when its check in `activate` was removed.
     #[test]
     fn an_activation_that_could_lose_writes_is_not_committed() {
         let (mut map, pg, acting) = scene();
@@ -211,7 +211,7 @@ mod tests {
                 PgReject::OtherInterval,
             ),
         ];
-        // Nobody of them has the last interval's writes.
+        // None of them has the last interval's writes.
         map.pgs.get_mut(&pg).expect("exists").activated = nacre_wire::map::Activation {
             interval: Epoch(1),
             members: vec![outsider],

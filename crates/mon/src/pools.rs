@@ -1,8 +1,8 @@
-//! Making and changing pools: what is chosen when nothing is said, and what is refused.
+//! Creating and changing pools: defaults and checks.
 //!
-//! Placement groups per pool (CEPH-40): so many that each OSD holds about `mon.pg_per_osd_target`
-//! copies over all pools, a power of two (groups of equal size); never so many that an OSD would
-//! hold more than `mon.pg_per_osd_max`.
+//! Placement groups per pool (CEPH-40): such that each OSD holds about `mon.pg_per_osd_target`
+//! replicas over all pools, a power of two (PGs of equal size); never more than
+//! `mon.pg_per_osd_max` replicas per OSD.
 
 use nacre_crush::map::RuleKind;
 use nacre_crush::place::{PoolPlacement, raw};
@@ -15,21 +15,21 @@ use crate::options;
 
 /// Longest pool name, in bytes.
 pub const NAME_LEN_MAX: usize = 255;
-/// Most groups of a pool.
+/// Maximum number of PGs per pool.
 pub use nacre_wire::map::PG_NUM_MAX;
-/// Most copies.
+/// Maximum number of replicas.
 pub const SIZE_MAX: u8 = 10;
 
-/// What the one who creates a pool may say.
+/// Options for creating a pool.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
     /// Unique among pools.
     pub name: String,
-    /// Copies.
+    /// Number of replicas.
     pub size: Option<u64>,
-    /// Copies needed to serve.
+    /// Replicas needed to serve.
     pub min_size: Option<u64>,
-    /// Groups.
+    /// Number of PGs.
     pub pg_num: Option<u64>,
     /// CRUSH rule id.
     pub rule: Option<u64>,
@@ -42,7 +42,7 @@ fn osds_in(map: &ClusterMap) -> u64 {
         .count() as u64
 }
 
-/// Copies of groups that exist (or would), over all pools but `except`.
+/// Replicas of PGs that exist (or would), over all pools but `except`.
 fn copies(map: &ClusterMap, except: Option<PoolId>) -> u64 {
     let osds = osds_in(map);
     let of = |pool: &Pool| u64::from(pool.pg_num) * u64::from(pool.size).min(osds.max(1));
@@ -53,15 +53,15 @@ fn copies(map: &ClusterMap, except: Option<PoolId>) -> u64 {
         .sum()
 }
 
-/// How many groups a new pool of `size` copies gets.
+/// The number of PGs of a new pool with `size` replicas.
 #[must_use]
 pub fn choose_pg_num(map: &ClusterMap, size: u8) -> u32 {
     let all = osds_in(map).max(1) * options::number(map, "mon.pg_per_osd_target");
-    // Later pools get a share even when the first ones took everything.
+    // Later pools get a share even if the first ones used the whole budget.
     let budget = all.saturating_sub(copies(map, None)).max(all / 8);
     let copies = u64::from(size).min(osds_in(map).max(1));
     let wanted = (budget / copies).clamp(1, u64::from(PG_NUM_MAX));
-    // The power of two at or below; groups are many, so losing up to half of the target costs
+    // The power of two at or below; there are many PGs, so losing up to half of the target costs
     // little balance.
     1 << wanted.ilog2()
 }
@@ -93,7 +93,7 @@ fn check_pg_num(map: &ClusterMap, pool: Option<PoolId>, settings: &Pool) -> Resu
     Ok(())
 }
 
-/// What people should know although it is allowed.
+/// Human-readable warnings about valid settings.
 #[must_use]
 pub fn warnings(map: &ClusterMap, settings: &Pool) -> Vec<String> {
     let mut warnings = Vec::new();
@@ -122,7 +122,7 @@ pub fn warnings(map: &ClusterMap, settings: &Pool) -> Vec<String> {
 /// A new pool.
 ///
 /// # Errors
-/// A sentence for people.
+/// A human-readable sentence.
 pub fn create(map: &ClusterMap, wishes: &Wishes) -> Result<(PoolId, Pool), String> {
     let name = wishes.name.as_str();
     if name.is_empty() || name.len() > NAME_LEN_MAX || name.chars().any(char::is_control) {
@@ -156,17 +156,17 @@ pub fn create(map: &ClusterMap, wishes: &Wishes) -> Result<(PoolId, Pool), Strin
         ..Pool::replicated(name.into(), copies, min_size, pg_num)
     };
     check_pg_num(map, None, &settings)?;
-    // Ids enter the hash of placement and are never used again.
+    // Ids are inputs of the placement hash and are never reused.
     let id = PoolId(map.pool_last.0 + 1);
     check_rule(map, id, &settings)?;
     Ok((id, settings))
 }
 
-/// Seeds tried to see what a rule can place.
+/// Number of seeds tried to determine what a rule can place.
 const SEEDS_TRIED: u32 = 64;
 
-/// The most copies that the rule finds places for, over a sample of groups; OSDs that are down
-/// count, those that are out do not.
+/// Maximum number of replicas that the rule places, over a sample of PGs; OSDs that are down count,
+/// those that are out do not.
 fn places(map: &ClusterMap, pool: PoolId, settings: &Pool) -> Result<usize, String> {
     let rules = || {
         let all: Vec<String> = map
@@ -210,7 +210,7 @@ fn places(map: &ClusterMap, pool: PoolId, settings: &Pool) -> Result<usize, Stri
             &mut scratch,
         );
         let found = found.map_err(|why| format!("placement rule {rule} does not work: {why}"))?;
-        // An OSD of the hierarchy that the map does not know has never existed.
+        // An OSD of the hierarchy that is not in the map has never existed.
         let known = found
             .iter()
             .filter_map(|item| item.device())
@@ -220,8 +220,8 @@ fn places(map: &ClusterMap, pool: PoolId, settings: &Pool) -> Result<usize, Stri
     Ok(most)
 }
 
-/// Whether the rule exists and places enough copies for the pool to serve. Before the first OSD
-/// nothing can be said.
+/// Checks that the rule exists and places enough replicas for the pool to serve. Before the first
+/// OSD this is unknown.
 fn check_rule(map: &ClusterMap, pool: PoolId, settings: &Pool) -> Result<(), String> {
     let most = places(map, pool, settings)?;
     if osds_in(map) > 0 && most < usize::from(settings.min_size) {
@@ -246,7 +246,7 @@ fn pg_num(number: u64) -> Result<u32, String> {
 /// A pool with one setting changed.
 ///
 /// # Errors
-/// A sentence for people.
+/// A human-readable sentence.
 pub fn set(map: &ClusterMap, pool: PoolId, key: &str, value: u64) -> Result<Pool, String> {
     let mut settings = map.pools[&pool].clone();
     match key {
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn the_number_of_groups_follows_the_cluster() {
-        // target 100 copies per OSD: n OSDs × 100 / 3, the power of two at or below
+        // target 100 replicas per OSD: n OSDs × 100 / 3, the power of two at or below
         for (osds, expected) in [(1, 64), (2, 64), (3, 64), (6, 128), (10, 256), (100, 2048)] {
             assert_eq!(
                 choose_pg_num(&map_with_osds(osds), 3),
@@ -389,7 +389,7 @@ mod tests {
         );
     }
 
-    /// A pool with a rule that was not there was created, and its groups waited for ever.
+    /// A pool with a missing rule was created, and its PGs waited for ever.
     #[test]
     fn a_rule_must_exist_and_find_places() {
         let map = map_with_osds(3);
@@ -414,7 +414,7 @@ mod tests {
             "{}",
             error(&wide)
         );
-        // Fewer copies than wanted, and enough to serve: people are warned.
+        // Fewer replicas than requested, but enough to serve: a warning.
         assert!(
             create(
                 &map,
@@ -425,7 +425,7 @@ mod tests {
             )
             .is_ok()
         );
-        // Not enough to serve, but nothing can be known yet.
+        // Not enough to serve, but nothing is known yet.
         assert!(create(&map_with_osds(0), &named("p")).is_ok());
         let mut map = map.clone();
         let (id, pool) = create(&map, &named("p")).expect("created");
@@ -437,7 +437,7 @@ mod tests {
                 .expect_err("refused")
                 .contains("never serve")
         );
-        // An OSD that was taken out places nothing.
+        // An OSD that is out holds no replicas.
         map.osds
             .values_mut()
             .take(2)

@@ -1,15 +1,14 @@
-//! Ranks of file systems that no server has (ADR 0006, "Ranks"), for health: `FS_RANK_DOWN` and
+//! Ranks of file systems without a server (ADR 0006, "Ranks"), for health: `FS_RANK_DOWN` and
 //! `FS_NO_STANDBY`.
 //!
 //! ```text
-//!  registry: settings say which ranks there are; holders' and standbys' keys go with their leases
-//!     └─ each second: what is missing, and since when on this monitor's clock ─▶ after GRACE: said
+//!  registry: settings name the ranks; holders' and standbys' keys are deleted with their leases
+//!     └─ each second: missing servers, and since when on this monitor's clock ─▶ after GRACE: reported
 //! ```
-//! A takeover, and the start of a cluster, leave ranks without a server for a moment; that is not
-//! worth a warning. What is missing is read when it is asked for, so that a check ends with its
-//! cause.
+//! A takeover, and the start of a cluster, leave ranks without a server for a moment; that needs no
+//! warning. The registry is read on each query, so that a check ends with its cause.
 //!
-//! Invariant: only ranks that the registry has now are said to be down.
+//! Invariant: only ranks that are in the registry now are reported as down.
 
 use crate::state::meta::Meta;
 use nacre_types::{Name, Rank, Time};
@@ -20,20 +19,20 @@ use nacre_wire::msg::meta::MetaSpan;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What is missing for no longer than that is not said.
+/// A shorter absence is not reported.
 pub const GRACE: Duration = Duration::from_secs(5);
 
-/// What the registry says.
+/// Contents of the registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registry {
-    /// Ranks that there are, and those of them that have a server.
+    /// All ranks, and whether each has a server.
     pub ranks: BTreeMap<(Name, Rank), bool>,
-    /// Servers that wait for one.
+    /// Number of standbys.
     pub standbys: usize,
 }
 
 impl Registry {
-    /// Of service metadata.
+    /// Reads it from service metadata.
     #[must_use]
     pub fn of(meta: &Meta) -> Self {
         let within = |prefix: &str| MetaSpan::Prefix {
@@ -65,13 +64,13 @@ impl Registry {
             .filter(|(_, served)| !**served)
             .map(|(rank, _)| rank)
     }
-    /// There are file systems, and no server waits for a rank.
+    /// Whether there are file systems but no standby.
     fn lacks_standby(&self) -> bool {
         !self.ranks.is_empty() && self.standbys == 0
     }
 }
 
-/// Since when something is missing. See the module head.
+/// Since when a server is missing. See the module head.
 #[derive(Clone, Debug, Default)]
 pub struct Ranks {
     seen: Option<u64>,
@@ -80,7 +79,7 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// Looks at the registry, on the clock of the time that this process was awake.
+    /// Follows the registry, in awake time of this process.
     pub fn follow(&mut self, awake: Time, meta: &Meta) {
         if self.seen.replace(meta.revision()) != Some(meta.revision()) {
             self.note(awake, &Registry::of(meta));
@@ -97,7 +96,7 @@ impl Ranks {
             .then(|| self.alone.unwrap_or(awake));
     }
 
-    /// Ranks that have had no server for long, and for how long.
+    /// Ranks without a server for longer than the grace, with the duration.
     #[must_use]
     pub fn down(&self, awake: Time, registry: &Registry) -> Vec<(Name, Rank, Duration)> {
         let long = |rank: &(Name, Rank)| {
@@ -106,7 +105,7 @@ impl Ranks {
         };
         registry.down().filter_map(long).collect()
     }
-    /// There has been no standby for long.
+    /// Whether there has been no standby for longer than the grace.
     #[must_use]
     pub fn lacks_standby(&self, awake: Time, registry: &Registry) -> bool {
         registry.lacks_standby() && self.alone.is_some_and(|since| awake.since(since) > GRACE)
@@ -117,7 +116,7 @@ impl Ranks {
 mod tests {
     use super::*;
 
-    /// A takeover is no reason to warn, and neither is one that is followed by another.
+    /// A takeover needs no warning, nor does one followed by another.
     #[test]
     fn what_is_missing_for_a_moment_is_not_said() {
         let at = |s| Time::ZERO + Duration::from_secs(s);

@@ -1,17 +1,19 @@
-//! Requests that only the leader can answer, as the monitor sees them that has the connection.
+//! Requests that only the leader can answer, on the monitor that has the connection.
 //!
 //! ```text
-//!  client ──Command──▶ this monitor ──Forward──▶ leader            (or straight in, if this one leads)
+//!  client ──Command──▶ this monitor ──Forward──▶ leader            (or directly, if this one leads)
 //!         ◀─────────── open[token] ◀─ForwardReply─
 //!
-//!  no leader ─▶ held until there is one; commands fail after `mon.command_wait_ms`, the rest is repeated by its sender anyway
-//!  another leader, or no answer for a second ─▶ asked again under the same token: leaders remember what they carried out
+//!  no leader ─▶ held until there is one; commands fail after `mon.command_wait_ms`, the senders resend all others
+//!  another leader, or no answer for a second ─▶ resent under the same token: leaders remember executed commands
 //! ```
-//! Tokens are unique over this monitor's lives, and what a command did is remembered under its
-//! token in the replicated state, so that asking again never does it twice
-//! ([`crate::state::CommandDone`]); what may be forgotten there is refused, not done again.
+//! Tokens are unique over all instances of this monitor. The replicated state remembers a command's
+//! result by its token, so that a resent command is never executed twice
+//! ([`crate::state::CommandDone`]); a command that may be forgotten there is refused, not executed
+//! again.
 //!
-//! Invariant: every command gets exactly one answer while its connection and this monitor live.
+//! Invariant: every command gets exactly one answer as long as its connection and this monitor
+//! exist.
 
 use nacre_types::{Entity, MonId, Time};
 use nacre_wire::msg::Message;
@@ -23,23 +25,23 @@ use std::time::Duration;
 use crate::meta::unavailable;
 use crate::raft::timeout::mix;
 
-/// Messages held while nobody leads.
+/// Maximum number of messages held while there is no leader.
 const HELD_MAX: usize = 1_024;
-/// Commands open at one monitor.
+/// Maximum number of pending commands per monitor.
 const OPEN_MAX: usize = 4_096;
-/// A command without an answer is asked again after so long.
+/// An unanswered command is resent after this time.
 const REPEAT: Duration = Duration::from_secs(1);
-/// How long a message that is no command is held.
+/// How long a message that is not a command is held.
 const HOLD: Duration = Duration::from_secs(2);
 
-/// Where an answer goes: through `via`, who remembers the rest under `token`.
+/// Recipient of an answer: sent through `via`, which remembers the rest under `token`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     /// The monitor with the connection.
     pub via: MonId,
     /// Its number for the request.
     pub token: u64,
-    /// Who asked.
+    /// The requester.
     pub from: Entity,
 }
 
@@ -50,7 +52,7 @@ struct Open {
     deadline: Time,
     /// When it was sent to a leader; `None` while held.
     sent: Option<Time>,
-    /// Whether it ever was.
+    /// Whether it was ever sent.
     tried: bool,
     message: Message,
 }
@@ -77,14 +79,14 @@ fn asked(message: &Message) -> Option<Asked> {
 pub struct Router {
     next: u64,
     open: BTreeMap<u64, Open>,
-    /// Answers that are no command's: whom a boot came from, say. Bounded; the oldest goes.
+    /// Requesters of messages that are not commands, such as boots. Bounded; the oldest is dropped.
     asked: BTreeMap<u64, Entity>,
     held: VecDeque<(Time, u64, Entity, Message)>,
 }
 
 impl Router {
-    /// Begins with tokens that no earlier life of this monitor used lately: the high half tells
-    /// lives apart.
+    /// Starts with tokens that no recent instance of this monitor used: the high half identifies
+    /// the instance.
     #[must_use]
     pub fn new(seed: u64, now: Time) -> Self {
         let life = mix(seed ^ mix(now.0)) << 32;
@@ -96,7 +98,7 @@ impl Router {
         }
     }
 
-    /// A request arrived; the token to send it on with. `None`: too many are open.
+    /// A request has arrived; returns the token to forward it with. `None`: too many are pending.
     pub fn open(
         &mut self,
         now: Time,
@@ -129,7 +131,7 @@ impl Router {
         Some(token)
     }
 
-    /// It went to a leader.
+    /// It was sent to a leader.
     pub fn sent(&mut self, now: Time, token: u64) {
         if let Some(open) = self.open.get_mut(&token) {
             open.sent = Some(now);
@@ -137,7 +139,8 @@ impl Router {
         }
     }
 
-    /// Nobody leads: a message that is no command waits a little. Commands wait in `open`.
+    /// There is no leader: a message that is not a command is held for a while. Commands wait in
+    /// `open`.
     pub fn hold(&mut self, now: Time, token: u64, from: Entity, message: Message) {
         if asked(&message).is_some() {
             return;
@@ -148,7 +151,7 @@ impl Router {
         }
     }
 
-    /// The leader answered; whom to send what.
+    /// The leader answered; returns the recipient and the message.
     pub fn answer(&mut self, token: u64, message: Message) -> Option<(Entity, Message)> {
         if let Some(open) = self.open.remove(&token) {
             return match (message, open.asked) {
@@ -163,14 +166,14 @@ impl Router {
         self.asked.remove(&token).map(|from| (from, message))
     }
 
-    /// Somebody else leads now, or nobody: everything is asked again.
+    /// There is a new leader, or none: all requests will be resent.
     pub fn on_leader(&mut self) {
         for open in self.open.values_mut() {
             open.sent = None;
         }
     }
 
-    /// What got no answer for long is asked again: a frame or its answer was lost.
+    /// Marks long unanswered requests to be resent: a frame or its answer was lost.
     pub fn repeat(&mut self, now: Time) {
         for open in self.open.values_mut() {
             if open.sent.is_some_and(|at| now.since(at) >= REPEAT) {
@@ -179,7 +182,7 @@ impl Router {
         }
     }
 
-    /// Somebody leads: what was held, to be sent on.
+    /// There is a leader: returns the held messages, to be forwarded.
     pub fn release(&mut self) -> Vec<(u64, Entity, Message)> {
         let mut released: Vec<(u64, Entity, Message)> = self
             .held
@@ -188,8 +191,8 @@ impl Router {
             .collect();
         for (token, open) in self.open.iter().filter(|(_, open)| open.sent.is_none()) {
             let mut message = open.message.clone();
-            // A leader may have carried it out, and forgotten the client since: it is not taken for
-            // a new one.
+            // A leader may have executed it, and forgotten the client since: it must not take it
+            // for a new client.
             if let (true, Message::MetaRequest(request)) = (open.tried, &mut message) {
                 request.again = true;
             }
@@ -198,13 +201,13 @@ impl Router {
         released
     }
 
-    /// Whether [`Self::release`] would give something.
+    /// Whether [`Self::release`] would return anything.
     #[must_use]
     pub fn has_held(&self) -> bool {
         !self.held.is_empty() || self.open.values().any(|open| open.sent.is_none())
     }
 
-    /// Time passed: answers to commands that waited for too long. `reachable` is for the sentence.
+    /// Time passed: answers commands that have timed out. `reachable` is for the sentence.
     pub fn expire(&mut self, now: Time, led: bool, reachable: &str) -> Vec<(Entity, Message)> {
         while self
             .held
@@ -243,13 +246,13 @@ impl Router {
             .collect()
     }
 
-    /// The earliest time at which [`Self::expire`] has something to do.
+    /// The next time at which [`Self::expire`] has work.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         self.open.values().map(|open| open.deadline).min()
     }
 
-    /// A connection is gone: nobody waits for its answers.
+    /// A connection has ended: its answers have no recipient.
     pub fn disconnect(&mut self, who: Entity) {
         self.open.retain(|_, open| open.from != who);
         self.asked.retain(|_, from| *from != who);
@@ -281,9 +284,8 @@ mod tests {
         }
     }
 
-    /// A transaction of metadata was carried out, its answer lost and its client forgotten, since
-    /// many others came. The router asked again as if for the first time: it was carried out
-    /// twice.
+    /// A metadata transaction was executed, its answer lost and its client forgotten, since many
+    /// others came. The router resent it as a new request: it was executed twice.
     #[test]
     fn what_went_to_a_leader_is_asked_again_as_a_repetition() {
         use nacre_wire::msg::meta::{MetaCall, MetaRequest};
@@ -315,11 +317,11 @@ mod tests {
         );
     }
 
-    /// A user was told that a change had not been answered, and not that it may have happened all
-    /// the same, because leaders came and went; another was never answered. Leaders, answers,
-    /// repetitions and lost connections in any order: each command of a client that stays is
-    /// answered once, by a leader or when its time is over, what any leader was ever sent says so,
-    /// and nothing is kept of what is over.
+    /// A user was told that a change had not been answered, and not that it may have been executed
+    /// all the same, because leaders changed; another was never answered. With leaders, answers,
+    /// repetitions and lost connections in any order: each command of a connected client is
+    /// answered once, by a leader or by its timeout; the answer to a command that any leader was
+    /// ever sent says so; and finished requests leave no state.
     #[test]
     fn whatever_leaders_do_each_command_is_answered_once_and_truly() {
         let (mut refused, mut doubtful) = (0, 0);
@@ -429,8 +431,8 @@ mod tests {
         assert!(refused > 500 && doubtful > 500, "{refused} {doubtful}");
     }
 
-    /// (Planted by a stranger: nothing went.) Beacons and the like have no answer that would end
-    /// them.
+    /// (Planted by a reviewer: none was dropped.) Beacons and similar messages have no answer that
+    /// would end them.
     #[test]
     fn of_messages_without_an_answer_the_newest_are_remembered() {
         let mut router = Router::new(7, Time(0));

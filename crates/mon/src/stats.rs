@@ -1,6 +1,6 @@
-//! What OSDs say of themselves every few seconds: soft state of the leader, never replicated; a new
-//! leader has it again after one round of beacons. A report counts only in the interval and for the
-//! life it was made in.
+//! Statistics that OSDs report every few seconds: soft state of the leader, never replicated; a new
+//! leader has it again after one round of beacons. A report counts only for the interval and the
+//! instance in which it was made.
 
 use nacre_types::{Epoch, Instance, OsdId, PgId, PoolId};
 use nacre_wire::map::{ClusterMap, PgRecord, Weight, pool_flag};
@@ -9,26 +9,26 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::options;
 
-/// An OSD's last figures.
+/// An OSD's last report.
 #[derive(Clone, Debug)]
 pub struct OsdStat {
-    /// Which life.
+    /// Its instance.
     pub instance: Instance,
     /// Capacity in bytes.
     pub total: u64,
-    /// Of which used.
+    /// Used bytes.
     pub used: u64,
-    /// Operations that wait for long, at most [`SLOW_MAX`].
+    /// Long-waiting operations, at most [`SLOW_MAX`].
     pub slow: Vec<String>,
-    /// What is wrong with its device, for people; empty: nothing.
+    /// Trouble with its device, human-readable; empty: none.
     pub device: String,
-    /// What keeps its store from using all of its space, for people; empty: nothing.
+    /// The reason why its store cannot use all of its space, human-readable; empty: there is none.
     pub space: String,
-    /// It has lately had no room for what recovery or backfill brings.
+    /// Whether it recently lacked space for recovery or backfill.
     pub no_room: bool,
 }
 
-/// Slow operations kept per OSD.
+/// Maximum number of slow operations kept per OSD.
 pub const SLOW_MAX: usize = 20;
 
 /// See the module head.
@@ -38,23 +38,24 @@ pub struct Stats {
     pgs: BTreeMap<PgId, PgReport>,
 }
 
-/// A pool's figures.
+/// Sums of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStat {
     /// Objects.
     pub objects: u64,
-    /// Bytes of data, one copy.
+    /// Bytes of data, one replica.
     pub bytes: u64,
-    /// Copies missing or old.
+    /// Missing or outdated replicas.
     pub degraded: u64,
-    /// Copies in the wrong place.
+    /// Replicas on the wrong OSDs.
     pub misplaced: u64,
-    /// Objects without a live newest version.
+    /// Objects whose newest version no running OSD has.
     pub unfound: u64,
 }
 
 impl Stats {
-    /// Takes a beacon. `false`: not of the life the map knows, or of groups it is not primary of.
+    /// Takes a beacon. `false`: of another instance than the map's, or of PGs of which it is not
+    /// the primary.
     pub fn beacon(&mut self, map: &ClusterMap, mut beacon: Beacon) -> bool {
         if map
             .up_osd(beacon.osd)
@@ -84,7 +85,7 @@ impl Stats {
         true
     }
 
-    /// Forgets what the map no longer has.
+    /// Drops what is no longer in the map.
     pub fn on_map(&mut self, map: &ClusterMap) {
         self.osds.retain(|osd, stat| {
             map.osds
@@ -94,30 +95,29 @@ impl Stats {
         self.pgs.retain(|pg, _| map.pgs.contains_key(pg));
     }
 
-    /// An OSD's figures.
+    /// An OSD's last report.
     #[must_use]
     pub fn osd(&self, osd: OsdId) -> Option<&OsdStat> {
         self.osds.get(&osd)
     }
-    /// Whether it knows nothing.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_blank(&self) -> bool {
         self.osds.is_empty() && self.pgs.is_empty()
     }
-    /// All OSDs that gave figures.
+    /// All OSDs with reports.
     pub fn osds(&self) -> impl Iterator<Item = (OsdId, &OsdStat)> {
         self.osds.iter().map(|(osd, stat)| (*osd, stat))
     }
-    /// The last report of a group, whatever its interval.
+    /// The last report of a PG, of any interval.
     #[must_use]
     pub fn pg(&self, pg: PgId) -> Option<&PgReport> {
         self.pgs.get(&pg)
     }
 
-    /// Whether a group's primary says that it waits for this OSD, and for others that are not
-    /// there, before it knows what is true; or that there are objects which nobody has who is
-    /// there. Those may be anywhere. (Simulator, seed 4166: the only OSD with an object was kept
-    /// down, since it and another did not hear each other.)
+    /// Whether a PG's primary reports that peering waits for this OSD, together with other absent
+    /// ones; or that there are unfound objects. Those may be anywhere. (Simulator, seed 4166: the
+    /// only OSD with an object was kept down, since it and another did not hear each other.)
     #[must_use]
     pub fn is_awaited(&self, map: &ClusterMap, osd: OsdId) -> bool {
         let waits = |report: &PgReport| {
@@ -132,8 +132,8 @@ impl Stats {
         })
     }
 
-    /// A group's state: its primary's report if it is of the current interval, else what the map
-    /// alone tells.
+    /// A PG's state: its primary's report if it is of the current interval, else derived from the
+    /// map alone.
     #[must_use]
     pub fn pg_state(&self, map: &ClusterMap, pg: PgId, record: &PgRecord) -> u32 {
         let pool = &map.pools[&pg.pool];
@@ -164,7 +164,7 @@ impl Stats {
         state
     }
 
-    /// Sums over a pool's groups.
+    /// Sums over a pool's PGs.
     #[must_use]
     pub fn pool(&self, pool: PoolId) -> PoolStat {
         let mut sum = PoolStat::default();
@@ -203,7 +203,7 @@ impl Stats {
         self.osds.iter().filter(full).map(|(osd, _)| *osd).collect()
     }
 
-    /// Pools whose [`pool_flag::FULL`] is not what it should be, with what it should be.
+    /// Pools whose [`pool_flag::FULL`] is wrong, with the right value.
     #[must_use]
     pub fn pools_to_flag(&self, map: &ClusterMap) -> Vec<(PoolId, bool)> {
         let full: BTreeSet<OsdId> = self
@@ -234,8 +234,8 @@ impl Stats {
         }
         let wrong = |(id, pool): (&PoolId, &nacre_wire::map::Pool)| {
             let (is, should) = (pool.flags & pool_flag::FULL != 0, pools.contains(id));
-            // Without any figures (a new leader) nothing is cleared: a full disk does not empty
-            // itself by an election.
+            // Without all reports (a new leader) no flag is cleared: an election does not empty a
+            // full disk.
             (is != should && (should || self.knows_all_in(map))).then_some((*id, should))
         };
         map.pools.iter().filter_map(wrong).collect()
@@ -247,8 +247,8 @@ impl Stats {
             .all(|(osd, info)| !info.up || self.osds.contains_key(osd))
     }
 
-    /// The newest epoch up to which every group's past is settled: everything after it is some
-    /// interval that is not clean.
+    /// The newest epoch up to which every PG's past is clean: later deltas are needed by some
+    /// interval.
     #[must_use]
     pub fn clean_to(&self, map: &ClusterMap) -> Epoch {
         let unclean = map.pgs.iter().filter(|(pg, record)| {
@@ -339,8 +339,8 @@ mod tests {
         );
     }
 
-    /// OSDs were down, and their groups were reported clean before that: the epochs since were
-    /// forgotten, and who came back was told of no interval in between.
+    /// OSDs were down, and their PGs were reported clean before that: the epochs since were
+    /// forgotten, and returning OSDs learned of no interval in between.
     #[test]
     fn history_is_kept_for_groups_that_were_clean_in_another_interval() {
         let mut map = with_pool(map_with_osds(4), 16);

@@ -1,18 +1,19 @@
-//! Who wants the map, what they have, and what they are sent (CEPH-44, MAL-11, MAL-12, MAL-73).
+//! Subscribers to the map, what they have, and what they are sent (CEPH-44, MAL-11, MAL-12,
+//! MAL-73).
 //!
 //! ```text
 //!  Subscribe{have, digest} ─▶ same history? ─no─▶ Refused
-//!                                 │ yes (or not known any more)
+//!                                 │ yes (or no longer known)
 //!                                 ├─ close behind ─▶ MapDeltas ─┐
 //!                                 └─ far behind ───▶ MapFull ───┴─▶ then every new epoch
 //! ```
-//! A new epoch goes at once to the clients that subscribed, to the OSDs it is about, and to two
-//! others, who are the roots of trees by which OSDs tell each other (`osd::spread`): the cost of a
-//! change does not grow with the number of OSDs. Every frame carries an epoch, so those that the
-//! trees missed show; [`Subscribers::sweep`] catches those that nobody talks to.
+//! A new epoch is sent at once to the clients that subscribed, to the OSDs concerned, and to two
+//! others, the roots of trees by which OSDs forward it (`osd::spread`): the cost of a change does
+//! not grow with the number of OSDs. Every frame carries an epoch, so OSDs that the trees missed
+//! are detected; [`Subscribers::sweep`] updates those without traffic.
 //!
-//! Invariant: per subscriber `known ≤ sent`, and what is sent continues what was sent before
-//! without a gap.
+//! Invariant: per subscriber `known ≤ sent`, and each message continues the previous one without a
+//! gap.
 
 use bytes::Bytes;
 use nacre_types::{Entity, Epoch, OsdId};
@@ -24,24 +25,25 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::state::State;
 
-/// Deltas in one message.
+/// Maximum number of deltas per message.
 const DELTAS_MAX: usize = 200;
-/// Bytes of deltas in one message.
+/// Maximum bytes of deltas per message.
 const DELTA_BYTES_MAX: usize = 1 << 20;
-/// Whoever is further behind gets a full map.
+/// A subscriber further behind gets a full map.
 const BEHIND_MAX: usize = 2_000;
-/// Sweeps for which an OSD may be behind: its beacons come every few seconds and say what it has.
+/// Number of sweeps for which an OSD may be behind: its beacons, which arrive every few seconds,
+/// carry its epoch.
 const SWEEPS_BEHIND: usize = 6;
-/// OSDs that one sweep catches up.
+/// Maximum number of OSDs updated per sweep.
 const SWEEP_MAX: usize = 64;
 
 #[derive(Clone, Debug)]
 struct Subscriber {
-    /// Everything up to here is on its way.
+    /// Everything up to here was sent.
     sent: Epoch,
-    /// It said itself that it has this.
+    /// It has reported this epoch itself.
     known: Epoch,
-    /// A digest to be compared once this monitor gets there.
+    /// A digest to be compared once this monitor reaches the epoch.
     claim: Option<(Epoch, Digest)>,
 }
 
@@ -49,7 +51,7 @@ struct Subscriber {
 #[derive(Clone, Debug, Default)]
 pub struct Subscribers {
     all: BTreeMap<Entity, Subscriber>,
-    /// Full map of one epoch, encoded once for all who need it.
+    /// Full map of one epoch, encoded once for all.
     full: Option<(Epoch, Bytes)>,
     /// The newest epoch at each of the last sweeps, oldest first.
     swept: VecDeque<Epoch>,
@@ -69,7 +71,7 @@ fn other_history(epoch: Epoch) -> Message {
 }
 
 impl Subscribers {
-    /// A subscription begins, or is asked for again.
+    /// A subscription begins, or is requested again.
     pub fn subscribe(&mut self, state: &State, from: Entity, ask: &Subscribe, mail: &mut Mail) {
         let have = if ask.have == Epoch::NONE {
             None
@@ -99,7 +101,7 @@ impl Subscribers {
         }
     }
 
-    /// A frame told which epoch its sender has.
+    /// A frame carried its sender's epoch.
     pub fn on_epoch(&mut self, from: Entity, epoch: Epoch) {
         if let Some(subscriber) = self.all.get_mut(&from) {
             subscriber.known = subscriber.known.max(epoch);
@@ -115,16 +117,17 @@ impl Subscribers {
             .filter(|who| matches!(who, Entity::Osd(_)))
     }
 
-    /// A connection is gone.
+    /// A connection has ended.
     pub fn remove(&mut self, who: Entity) {
         self.all.remove(&who);
     }
 
-    /// The map has moved on by these changes.
+    /// The map was advanced by these changes.
     pub fn publish(&mut self, state: &State, changes: &[Change], fanout: usize, mail: &mut Mail) {
         self.compare_claims(state, mail);
         let concerned = concerned(state, changes);
-        // The same ones each time, they have their connections; only those that the trees count.
+        // The same ones each time, since they have connections; only OSDs that are part of the
+        // trees.
         let is_root = |who: Entity| match who {
             Entity::Osd(osd) => state.map().up_osd(osd).map(|_| osd),
             _ => None,
@@ -143,8 +146,7 @@ impl Subscribers {
             } else {
                 state.deltas_after(subscriber.sent)
             };
-            // One that is far behind is no use as a root; it is sent what it lacks like anybody
-            // else.
+            // An OSD that is far behind is no useful root; it is updated like any other.
             if let Some(deltas) = deltas.filter(|deltas| deltas.len() <= DELTAS_MAX) {
                 subscriber.sent = state.map().epoch;
                 let news = MapDeltas {
@@ -169,7 +171,7 @@ impl Subscribers {
         self.send_all(state, &receivers, mail);
     }
 
-    /// Catches up OSDs that have been behind for some seconds. Called about once a second.
+    /// Updates OSDs that have been behind for some seconds. Called about once a second.
     pub fn sweep(&mut self, state: &State, mail: &mut Mail) {
         self.swept.push_back(state.map().epoch);
         let newest = self.swept[0];
@@ -186,7 +188,7 @@ impl Subscribers {
         self.send_all(state, &behind, mail);
     }
 
-    /// The whole state was replaced by a snapshot: everybody who waits may be sent something.
+    /// The whole state was replaced by a snapshot: all waiting subscribers may be sent something.
     pub fn on_restore(&mut self, state: &State, mail: &mut Mail) {
         self.compare_claims(state, mail);
         let everybody: Vec<Entity> = self.all.keys().copied().collect();
@@ -277,13 +279,13 @@ impl Subscribers {
         subscriber.sent = newest;
     }
 
-    /// Lets go of the encoded map.
+    /// Frees the encoded map.
     pub fn tidy(&mut self) {
         self.full = None;
     }
 }
 
-/// OSDs that wait for these very changes: they came up, or asked for them.
+/// OSDs that wait for these very changes: they came up, or requested them.
 fn concerned(state: &State, changes: &[Change]) -> BTreeSet<OsdId> {
     let mut osds = BTreeSet::new();
     for change in changes {

@@ -42,7 +42,7 @@ pub fn map_with_osds(n: usize) -> ClusterMap {
     map
 }
 
-/// The same with pool 1 of so many groups, size 3, min_size 2.
+/// The same with pool 1 of `pg_num` PGs, size 3, min_size 2.
 pub fn with_pool(mut map: ClusterMap, pg_num: u32) -> ClusterMap {
     let settings = Pool {
         created: map.epoch,

@@ -1,5 +1,5 @@
-//! A healthy cluster: elections, commits, subscriptions, commands, with 1 and 3 monitors; what a
-//! change costs.
+//! A healthy cluster: elections, commits, subscriptions, commands, with 1 and 3 monitors; the cost
+//! of a change.
 
 use crate::harness::{CLIENT, Follower, World, ms};
 use nacre_types::{ClientId, Entity, Epoch, MonId, OsdId};
@@ -49,7 +49,7 @@ fn three_monitors_elect_commit_and_answer_wherever_they_are_asked() {
         world
             .command(MonId(id), json!({"command": "pool create", "name": name}))
             .expect("created");
-        // Whoever is asked next sees it: reads are linearizable.
+        // The next monitor asked returns it: reads are linearizable.
         let pools = world
             .command(MonId((id + 1) % 3), json!({"command": "pool ls"}))
             .expect("answered");
@@ -67,8 +67,8 @@ fn three_monitors_elect_commit_and_answer_wherever_they_are_asked() {
     assert_eq!(world.mon(leader).voters().len(), 3);
 }
 
-// One flush on the leader and its followers at the same time, one round trip, the gathering of 2
-// ms: two flushes in sequence would be the bound.
+// One flush on the leader and its followers in parallel, one round trip, the batching delay of 2
+// ms: two sequential flushes would exceed the limit.
 #[test]
 fn a_change_costs_one_flush_and_a_few_milliseconds() {
     let mut world = World::found(3, 3);
@@ -194,9 +194,9 @@ fn subscribers_get_every_epoch_and_the_same_map() {
     }
 }
 
-/// A client that came just after a change got the map that another had been given just before it,
-/// and nothing more until the next change: what it asked for under that map was refused for as
-/// long.
+/// A client that connected just after a change got the map that another had been given just before
+/// it, and nothing more until the next change: its operations with that map were refused until
+/// then.
 #[test]
 fn who_comes_just_after_a_change_gets_the_map_with_it() {
     let mut world = World::found(3, 7);
@@ -217,7 +217,7 @@ fn who_comes_just_after_a_change_gets_the_map_with_it() {
     }
 }
 
-// Went red when `subscribe` did not compare digests.
+// Failed when `subscribe` did not compare digests.
 #[test]
 fn a_subscriber_of_another_history_is_told_to_stop() {
     let mut world = World::found(3, 6);
@@ -231,7 +231,7 @@ fn a_subscriber_of_another_history_is_told_to_stop() {
     follower.catch_up(&world);
     assert!(follower.refused);
 
-    // One that claims an epoch that is yet to come is compared when it comes.
+    // A digest for a future epoch is compared when that epoch comes.
     let mut ahead = world.map(leader).clone();
     ahead.epoch = Epoch(ahead.epoch.0 + 2);
     let mut follower = Follower::new(Entity::Osd(OsdId(0)));
@@ -304,7 +304,7 @@ fn an_osd_that_gossip_missed_is_caught_up() {
     }
 }
 
-/// A new leader had no figures of groups that did not change: `status` showed them as unknown until
+/// A new leader had no reports of PGs that did not change: `status` showed them as unknown until
 /// they did.
 #[test]
 fn subscribed_osds_hear_who_leads_and_clients_do_not() {

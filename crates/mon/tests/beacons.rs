@@ -1,5 +1,5 @@
-//! OSDs that nobody watches: their beacons stop, and they are down. Whoever is well is never blamed
-//! for what monitors did not hear.
+//! OSDs without peers: when their beacons stop, they are marked down. A working OSD is never blamed
+//! for messages that monitors did not receive.
 
 use crate::harness::{World, ms};
 use nacre_types::{MonId, OsdId};
@@ -27,8 +27,8 @@ fn up(world: &World) -> Vec<u32> {
         .collect()
 }
 
-// An OSD that shared no placement group with anybody stayed up for ever: only those who share one
-// report each other.
+// An OSD that shared no placement group stayed up for ever: only OSDs that share one report each
+// other.
 #[test]
 fn an_osd_that_nobody_watches_is_down_half_a_minute_after_its_last_beacon() {
     for osds in 1..4 {
@@ -74,7 +74,7 @@ fn a_new_leader_gives_everybody_all_the_time() {
     assert_eq!(up(&world), [0, 1, 2]);
 }
 
-// Went red when beacons were counted by the clock instead of by awake time.
+// Failed when beacons were timed by the clock instead of awake time.
 #[test]
 fn a_monitor_that_was_stopped_blames_nobody() {
     let (mut world, leader) = at_work(1, 3, 81);
@@ -89,8 +89,8 @@ fn a_monitor_that_was_stopped_blames_nobody() {
     }
 }
 
-// What was not heard while nobody led, nobody owes. Went red when a leader that stepped down kept
-// its dates.
+// Beacons missed while there was no leader do not count. Failed when a leader that stepped down
+// kept its times.
 #[test]
 fn a_leader_without_a_majority_blames_nobody_before_or_after() {
     let (mut world, leader) = at_work(3, 3, 82);
@@ -111,7 +111,7 @@ fn a_leader_without_a_majority_blames_nobody_before_or_after() {
     assert!(world.map(leader).up_osd(OsdId(0)).is_some());
 }
 
-// CEPH-50: the monitors find out late that everybody is gone, and that still moves no data.
+// CEPH-50: the monitors detect late that all OSDs have died, and that still moves no data.
 #[test]
 fn everybody_falling_silent_is_believed_late_and_moves_no_data() {
     let (mut world, leader) = at_work(3, 4, 83);

@@ -1,4 +1,4 @@
-//! What people type: replies, refusals, advice.
+//! Operators' commands: replies, refusals, advice.
 
 use crate::harness::{World, ms};
 use nacre_types::{Entity, Epoch, Instance, MonId, OsdId};
@@ -24,7 +24,7 @@ fn cluster(osds: u32) -> World {
     world
 }
 
-/// Every primary activates its groups with all acting members, and says that they are clean.
+/// Every primary activates its PGs with all acting members, and reports them clean.
 pub fn settle(world: &mut World) {
     let map = world.map(MonId(0)).clone();
     for (pg, record) in &map.pgs {
@@ -61,7 +61,7 @@ pub fn settle(world: &mut World) {
     world.run(ms(20));
 }
 
-/// A primary says how one of its groups is.
+/// A primary reports the state of one of its PGs.
 pub fn say_of_group(world: &mut World, primary: OsdId, report: PgReport) {
     let (instance, epoch) = (
         world.map(MonId(0)).osds[&primary].instance,
@@ -115,8 +115,8 @@ fn status_and_health_of_a_healthy_cluster() {
     assert_eq!(df["pools"][0]["stored_bytes"], json!(24_000));
 }
 
-/// Writes end when an OSD is as full as `mon.full_ratio` says; those who asked before what still
-/// fits were told of room that could not be used.
+/// Writes are refused once an OSD is as full as `mon.full_ratio`; the figure of available space
+/// included space that could not be used.
 #[test]
 fn what_still_fits_leaves_out_what_no_write_may_take() {
     let mut world = cluster(3);
@@ -154,8 +154,8 @@ fn what_still_fits_leaves_out_what_no_write_may_take() {
     );
 }
 
-/// F40: `nacre up` said ready as soon as the map had all OSDs up, and that was the map of the run
-/// before. It waits for `osds.reporting` now, which no test looked at.
+/// F40: `nacre up` reported ready as soon as the map had all OSDs up, and that was the map of the
+/// previous run. It waits for `osds.reporting` now, which no test checked.
 #[test]
 fn status_counts_the_osds_that_this_run_has_heard_of() {
     let mut world = cluster(3);
@@ -167,11 +167,11 @@ fn status_counts_the_osds_that_this_run_has_heard_of() {
     (0..3).for_each(|osd| world.beacon(MonId(0), osd, 0));
     world.run(ms(20));
     assert_eq!(osds(&mut world), [3, 3]);
-    // All of the cluster is stopped and started. The map still has three OSDs that are up.
+    // The whole cluster is stopped and started. The map still has three OSDs that are up.
     world.crash(MonId(0));
     world.restart(MonId(0), 0);
     assert_eq!(osds(&mut world), [3, 0]);
-    // One that starts again is heard of when it says something; by then it is another instance.
+    // A starting OSD counts once it has reported; by then it is another instance.
     let late = world.map(MonId(0)).osds[&OsdId(1)].instance;
     let boot = world.boot_message(1, 2);
     world.say(Entity::Osd(OsdId(1)), MonId(0), Epoch(1), boot);
@@ -183,7 +183,7 @@ fn status_counts_the_osds_that_this_run_has_heard_of() {
     world.beacon(MonId(0), 2, 0);
     world.run(ms(20));
     assert_eq!(osds(&mut world), [3, 2]);
-    // What one that is down has said does not count.
+    // Reports of an OSD that is down do not count.
     ask(&mut world, json!({"command": "osd down", "osd": 2}));
     assert_eq!(osds(&mut world), [2, 1]);
 }
@@ -216,7 +216,7 @@ fn health_says_what_is_wrong_and_what_to_do() {
     settle(&mut world);
     let health = ask(&mut world, json!({"command": "health"}));
     assert!(health.to_string().contains("PG_DEGRADED"), "{health}");
-    // Four of five are gone: nothing serves.
+    // Four of five are down: no PG serves.
     for target in [1, 2, 3] {
         world.report(MonId(0), 4, target, 0, true);
         world.run(ms(20));
@@ -233,8 +233,8 @@ fn health_says_what_is_wrong_and_what_to_do() {
     );
 }
 
-/// A group of two copies with one to be filled was said to have too few of its OSDs up, though all
-/// were.
+/// A PG of two replicas with one to be backfilled was reported as having too few of its OSDs up,
+/// though all were.
 #[test]
 fn a_group_that_waits_for_backfill_is_not_said_to_lack_osds() {
     let mut world = cluster(3);
@@ -288,7 +288,7 @@ fn ok_to_stop_counts_complete_members() {
         )
         .contains("no osd.9")
     );
-    // Of a group that has yet to find out what is true it is not known who is complete.
+    // In a PG that has not completed peering it is not known which members are complete.
     ask(
         &mut world,
         json!({"command": "pool create", "name": "fresh", "pg_num": 8}),
@@ -310,7 +310,7 @@ fn osds_leave_in_order() {
     settle(&mut world);
     ask(&mut world, json!({"command": "osd rm", "osd": 3}));
     assert!(!world.map(MonId(0)).osds.contains_key(&OsdId(3)));
-    // Its last life is fenced; a new store may take the id with a later one.
+    // Its last instance is fenced; a new store may take the id with a later one.
     let old = world.boot_message(3, 1);
     world.say(Entity::Osd(OsdId(3)), MonId(0), Epoch(1), old);
     world.run(ms(20));
@@ -319,7 +319,7 @@ fn osds_leave_in_order() {
     world.say(Entity::Osd(OsdId(3)), MonId(0), Epoch(1), new);
     world.run(ms(20));
     assert!(world.map(MonId(0)).up_osd(OsdId(3)).is_some());
-    // Whoever adds it by hand is told how far its new store has to count.
+    // The reply to a manual addition names the first instance that its new store may use.
     ask(&mut world, json!({"command": "osd down", "osd": 3}));
     let remove = |store: u32| json!({"command": "osd rm", "osd": 3, "force": true, "store": format!("{store:x}")});
     assert!(refused(&mut world, remove(0xabc)).contains("another store"));
@@ -468,8 +468,8 @@ fn pools_are_made_changed_and_removed_deliberately() {
     );
 }
 
-/// `nacre pg ls` sends every field, null where nobody said anything; it was refused with "null is
-/// no OSD", so that groups could only be listed one OSD at a time.
+/// `nacre pg ls` sends every field, null where an option was not given; it was refused with "null
+/// is no OSD", so that PGs could only be listed one OSD at a time.
 #[test]
 fn a_field_that_is_null_is_left_out() {
     let mut world = cluster(3);
@@ -486,7 +486,7 @@ fn a_field_that_is_null_is_left_out() {
         refused(&mut world, json!({"command": "osd out", "osd": null})),
         "`osd out` needs the field `osd`"
     );
-    // Not "yes": nobody asked about anything.
+    // Not "yes": no OSD was asked about.
     assert_eq!(
         refused(
             &mut world,
@@ -566,7 +566,7 @@ fn a_fenced_osd_goes_down_with_its_fence() {
             .len(),
         2
     );
-    // Lifted, as far as nobody can mistake a later fence for it.
+    // Lifted such that a later fence cannot be mistaken for it.
     let lifted = ask(
         &mut world,
         json!({"command": "fence rm", "entity": "client.4"}),
@@ -630,7 +630,7 @@ fn every_command_that_only_reads_answers() {
 }
 
 /// `log watch` returns at most a thousand lines at a time. After the first page of a longer log it
-/// went on behind the log's last line. The lines between were never shown, and nothing said so.
+/// continued behind the log's last line. The lines between were silently skipped.
 #[test]
 fn watching_the_log_page_after_page_shows_every_line() {
     const LINES: u64 = 2_500;
@@ -680,7 +680,7 @@ fn watching_the_log_page_after_page_shows_every_line() {
     );
 }
 
-// Went red when the changes were left out of the reply's batch, and when `dry_run` was ignored.
+// Failed when the changes were left out of the reply's batch, and when `dry_run` was ignored.
 #[test]
 fn balancing_brings_osds_to_their_share_and_a_dry_run_changes_nothing() {
     let mut world = World::found(1, 91);
@@ -761,7 +761,7 @@ fn balancing_brings_osds_to_their_share_and_a_dry_run_changes_nothing() {
 #[test]
 fn removing_by_force_says_what_is_lost() {
     let mut world = cluster(4);
-    // All members of some group go at once: what they had is nowhere else.
+    // All members of some PG are lost at once: their data are nowhere else.
     for osd in [0, 1, 2] {
         ask(&mut world, json!({"command": "osd down", "osd": osd}));
     }
@@ -807,8 +807,8 @@ fn removing_by_force_says_what_is_lost() {
 const COUNTER: &str =
     "function add(input, output) output:append(input:str()) end objclass.register(add)";
 
-/// MAL-13, MAL-14: what does not compile, and who may not, is refused; a rollback is a new
-/// activation of an old version.
+/// MAL-13, MAL-14: programs that do not compile, and clients without the capability, are refused; a
+/// rollback is a new activation of an old version.
 #[test]
 fn programs_are_checked_numbered_and_rolled_back() {
     let mut world = cluster(3);
@@ -887,8 +887,8 @@ fn programs_are_checked_numbered_and_rolled_back() {
     );
 }
 
-/// Narrowing the only administrator, or removing the only other one, was accepted, and nobody could
-/// ever change it again. (Found by reading.)
+/// Restricting the only administrator, or removing the only other one, was accepted, and could
+/// never be reverted. (Found by reading the code.)
 #[test]
 fn somebody_may_always_say_what_clients_may_do() {
     let mut world = cluster(3);
@@ -901,13 +901,13 @@ fn somebody_may_always_say_what_clients_may_do() {
     let narrow =
         json!({"command": "client set", "name": "bob", "capabilities": [], "client": "bob"});
     assert!(refused(&mut world, narrow).contains("no client would have"));
-    // One that the map does not know has all again, if it is the administrator.
+    // An administrator without an entry has all capabilities again.
     ask(&mut world, rm("admin", "bob"));
     ask(&mut world, rm("bob", "bob"));
 }
 
-/// A fence at the largest number left none for the OSD's next instance: each try to come up made an
-/// epoch and a line in the log. (Found by reading.)
+/// A fence at the largest number left none for the OSD's next instance: each attempt to come up
+/// made an epoch and a line in the log. (Found by reading the code.)
 #[test]
 fn no_fence_keeps_an_osd_away_for_ever() {
     let mut world = cluster(3);
@@ -962,7 +962,7 @@ fn a_pools_snapshots_have_names_or_are_its_clients_own() {
         (&left["snaps"][0]["name"], &left["snaps"][1]),
         (&json!("wednesday"), &Value::Null)
     );
-    // A change of the pool's settings leaves them alone.
+    // A change of the pool's settings does not affect them.
     ask(
         &mut world,
         json!({"command": "pool set", "name": "data", "key": "min_size", "value": 1}),
@@ -999,7 +999,7 @@ fn codes(world: &mut World) -> Vec<String> {
         .collect()
 }
 
-/// (Planted by a stranger: only quotas of bytes were looked at.) Eighty objects of 8,000 bytes.
+/// (Planted by a reviewer: only quotas of bytes were checked.) Eighty objects of 8,000 bytes.
 #[test]
 fn a_pool_is_full_at_either_quota_and_not_before() {
     let mut world = cluster(3);
@@ -1024,7 +1024,7 @@ fn a_pool_is_full_at_either_quota_and_not_before() {
     assert_eq!(quota(&mut world, "quota_bytes", 8_001), json!(false));
 }
 
-/// (Planted by a stranger: the last group's number stood for all.)
+/// (Planted by a reviewer: the last PG's number was used for all.)
 #[test]
 fn unfound_objects_of_all_groups_are_counted() {
     let mut world = cluster(3);
@@ -1058,7 +1058,7 @@ fn unfound_objects_of_all_groups_are_counted() {
     );
 }
 
-/// (Planted by a stranger.) To fence an earlier life says nothing about the one that serves.
+/// (Planted by a reviewer.) A fence for an earlier instance does not affect the current one.
 #[test]
 fn a_fence_of_an_earlier_life_leaves_the_present_one_up() {
     let mut world = cluster(3);
@@ -1088,7 +1088,7 @@ fn a_fence_of_an_earlier_life_leaves_the_present_one_up() {
     assert_eq!(up(&world), None);
 }
 
-/// (Planted by a stranger.) `df` went on counting what removed OSDs had said.
+/// (Planted by a reviewer.) `df` still counted the reports of removed OSDs.
 #[test]
 fn a_removed_osd_counts_for_no_space() {
     let mut world = cluster(4);

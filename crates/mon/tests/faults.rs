@@ -1,5 +1,5 @@
-//! Crashes, pauses, partitions, lossy networks: what was answered stays, reads see it, maps never
-//! differ, and changes go on soon.
+//! Crashes, pauses, partitions, lossy networks: acknowledged changes stay, reads see them, maps
+//! never differ, and changes resume soon.
 
 use crate::harness::{CLIENT, Dice, Follower, World, ms};
 use nacre_types::{ClientId, Entity, Epoch, Instance, MonId, OsdId, PoolId, SnapId, Time};
@@ -16,7 +16,7 @@ fn flag_set(world: &mut World, to: MonId, flag: &str) -> Result<Value, String> {
     world.command(to, json!({"command": "flag set", "flag": flag}))
 }
 
-// The real figure is to be at most 2 s; the rest of it is the host's.
+// The real limit is 2 s; the rest of it is the host's.
 #[test]
 fn map_changes_go_on_soon_after_the_leaders_death() {
     let mut worst = Duration::ZERO;
@@ -43,7 +43,7 @@ fn a_stopped_leader_is_replaced_and_its_return_harms_nothing() {
     world.pause(old);
     let other = MonId((old.0 + 1) % 3);
     flag_set(&mut world, other, "noout").expect("the other two go on");
-    // It wakes up believing to lead, and is asked before it hears anything else.
+    // It wakes up believing that it leads, and is asked before it receives anything else.
     let token = world.ask(CLIENT, old, &json!({"command": "map dump"}));
     let write = world.ask(
         CLIENT,
@@ -77,8 +77,8 @@ fn a_stopped_leader_is_replaced_and_its_return_harms_nothing() {
 }
 
 /// A leader that is cut off proposes; the others elect another one, whose entries replace its own.
-/// What it asked for did not happen then, whatever stands at that index, and is not answered before
-/// it is done for another time.
+/// Its own command was not executed then, whatever entry is at that index, and is not answered
+/// before it is executed later.
 #[test]
 fn a_deposed_leader_does_not_take_anothers_entry_for_its_own() {
     for seed in 0..8 {
@@ -95,7 +95,7 @@ fn a_deposed_leader_does_not_take_anothers_entry_for_its_own() {
             world.leader().is_some_and(|id| id != old)
         });
         let leader = world.leader().expect("just seen");
-        // As many entries as make the index meet, wherever the other one's begin.
+        // As many entries as make the indexes equal, wherever the other one's begin.
         for _ in 0..seed {
             world
                 .command(leader, json!({"command": "config set", "key": "osd.complain_after_ms", "value": 2100 + seed}))
@@ -124,7 +124,7 @@ fn a_deposed_leader_does_not_take_anothers_entry_for_its_own() {
     }
 }
 
-// Went red when questions were answered without the read-index (`fresh` evaluated at once).
+// Failed when requests were answered without the read index (`fresh` evaluated at once).
 #[test]
 fn a_leader_cut_off_from_the_others_answers_no_reads() {
     let mut world = World::found(3, 22);
@@ -176,8 +176,8 @@ fn without_a_majority_commands_fail_clearly_and_work_again_later() {
     assert!(world.reply_to(token).expect("seen").is_ok());
 }
 
-// Went red when persisted messages were sent before their Committed: followers acknowledged what
-// their slow disks then lost, and elected one of themselves.
+// Failed when persisted messages were sent before their Committed: followers acknowledged entries
+// that their slow disks then lost, and elected one of themselves.
 #[test]
 fn what_was_answered_survives_every_crash() {
     for seed in 0..12 {
@@ -194,7 +194,7 @@ fn what_was_answered_survives_every_crash() {
                 leader,
                 &json!({"command": "pool create", "name": key, "pg_num": 1, "size": 1}),
             );
-            // All three lose power somewhere in the middle of it.
+            // All three lose power in the middle of it.
             world.run(Duration::from_micros(dice.below(24_000)));
             let answered = world.reply_to(token);
             for id in 0..3 {
@@ -202,12 +202,12 @@ fn what_was_answered_survives_every_crash() {
             }
             world.disk_of.clear();
             for id in &others {
-                // A disk may have kept more than it reported.
+                // A disk may have persisted more than it reported.
                 let lucky = usize::try_from(dice.below(4).saturating_sub(2)).expect("small");
                 world.restart(*id, lucky);
             }
             if dice.chance(50) {
-                // The two that only followed go on alone for a while.
+                // The two followers continue alone for a while.
                 world.elect();
             }
             world.restart(leader, 0);
@@ -235,11 +235,12 @@ fn what_was_answered_survives_every_crash() {
     }
 }
 
-/// A client that fences others, one after the other, and reads who is fenced, against every fault
+/// A client that fences others, one after the other, and reads the list of fences, under all faults
 /// at once; then all faults stop.
 ///
-/// Linearizability of a set that only grows (a write whose answer was lost may happen at any later
-/// time): a read contains whatever was answered, or seen by a read that had ended, before it began.
+/// Linearizability of a set that only grows (a write whose answer was lost may be executed at any
+/// later time): a read contains everything that was acknowledged, or returned by a completed read,
+/// before it began.
 #[test]
 fn reads_are_linearizable_under_all_faults_at_once() {
     for seed in 0..25 {
@@ -272,8 +273,8 @@ fn reads_are_linearizable_under_all_faults_at_once() {
                         writing = None;
                     }
                     Some(Err(_)) => writing = None,
-                    // Its monitor crashed, perhaps: the client goes elsewhere. This write may or
-                    // may not happen.
+                    // Its monitor may have crashed: the client goes elsewhere. This write may or
+                    // may not be executed.
                     None if world.now.since(since) > ms(300) => writing = None,
                     None => {}
                 },
@@ -317,7 +318,7 @@ fn reads_are_linearizable_under_all_faults_at_once() {
                 world.ask(CLIENT, at, &json!({"command": "fence ls"})),
                 floor,
             ));
-            // At most one monitor is out at a time, in one of four ways.
+            // At most one monitor is unavailable at a time, in one of four ways.
             if dice.chance(4) {
                 if let Some(id) = down.take() {
                     world.cuts.clear();
@@ -396,7 +397,7 @@ fn a_monitor_that_was_away_for_long_gets_a_snapshot() {
         world.mon(away).state().expect("live").to_image(),
         world.mon(leader).state().expect("live").to_image()
     );
-    // What the snapshot brought is durable there: it starts again from its own store.
+    // The snapshot is durable there: it starts again from its own store.
     let epoch = world.mon(away).epoch();
     world.crash(away);
     world.restart(away, 0);
@@ -428,7 +429,7 @@ fn all_monitors_start_again_from_what_they_kept() {
     );
 }
 
-// Went red (a panic inside the library) before `notice_amnesia`.
+// Failed (a panic inside the library) before `notice_amnesia`.
 #[test]
 fn a_monitor_restored_from_an_old_copy_stops_and_says_so() {
     let mut world = World::found(3, 33);
@@ -466,14 +467,14 @@ fn a_store_of_another_cluster_or_monitor_is_refused() {
     assert!(why.contains("belongs to mon.1"), "{why}");
 }
 
-// Went red when a monitor with a stuck disk went on ticking: its heartbeats kept the others loyal.
+// Failed when a monitor with a stuck disk continued to tick: its heartbeats prevented an election.
 #[test]
 fn a_stuck_disk_costs_the_leadership_not_the_cluster() {
     let mut world = World::found(3, 35);
     let leader = world.elect();
     world.boot_osds(2);
     world.nodes.get_mut(&leader).expect("exists").stuck_disk = true;
-    // The change that finds it out: committed by the others, but never applied by a leader that
+    // The change that exposes it: committed by the others, but never applied by a leader that
     // cannot write.
     let token = world.ask(
         CLIENT,
@@ -490,8 +491,8 @@ fn a_stuck_disk_costs_the_leadership_not_the_cluster() {
     assert_ne!(world.leader(), Some(leader));
 }
 
-// A command whose leader died after committing it is asked again of the next one. Went red when
-// what was done was not remembered: "there is a pool a already".
+// A command whose leader died after committing it is resent to the next one. Failed when results
+// were not remembered: "there is a pool a already".
 #[test]
 fn a_command_is_done_once_however_often_leaders_die() {
     let mut answered_again = 0;
@@ -505,7 +506,7 @@ fn a_command_is_done_once_however_often_leaders_die() {
             via,
             &json!({"command": "pool create", "name": "a", "pg_num": 8}),
         );
-        // Somewhere between the arrival and the answer.
+        // Between the arrival and the answer.
         world.run(Duration::from_micros(2_000 + seed * 150));
         let early = world.reply_to(token).is_some();
         world.crash(leader);
@@ -527,10 +528,10 @@ fn a_command_is_done_once_however_often_leaders_die() {
     );
 }
 
-/// (Feared by a reader, who had not seen that monitors remember.) The answer is lost, a client does
-/// the contrary meanwhile, and the monitor asks its leader again, a second later; or asks the next
-/// leader, since this one died. What is asked again is answered with what it did, and the contrary
-/// stands.
+/// (The concern of a reviewer, who had not seen that monitors remember.) The answer is lost, a
+/// client reverts the change meanwhile, and the monitor resends it to its leader, a second later;
+/// or to the next leader, since this one died. The resent command is answered with its first
+/// result, and the reversal stands.
 #[test]
 fn a_command_whose_answer_was_lost_is_not_done_again() {
     for dies in [false, true] {
@@ -544,7 +545,7 @@ fn a_command_whose_answer_was_lost_is_not_done_again() {
             )
             .expect("created");
         let others: Vec<MonId> = (0..3).map(MonId).filter(|id| *id != leader).collect();
-        // The third has what the leader proposes; this one hears nothing of it, but is heard.
+        // The third one has the leader's proposal; this one receives nothing of it, but can send.
         world
             .cuts
             .insert((Entity::Mon(leader), Entity::Mon(others[0])));
@@ -657,9 +658,9 @@ fn a_silent_osd_is_down_when_two_others_say_so() {
     assert!(total <= ms(2_600), "{total:?} after it fell silent");
 }
 
-/// F31: of two OSDs that do not hear each other one goes down and stays down for half a minute, or
-/// it would go and come as long as the network is cut. The filter's own tests call `on_parted` and
-/// `may_come` themselves: none noticed when the leader called neither.
+/// F31: of two OSDs that do not hear each other one is marked down and kept down for half a minute,
+/// or it would go down and up as long as the network is cut. The filter's own tests call
+/// `on_parted` and `may_come` themselves: none failed when the leader called neither.
 #[test]
 fn of_two_that_do_not_hear_each_other_one_is_kept_down_for_a_while() {
     let mut world = World::found(3, 58);
@@ -707,7 +708,7 @@ fn of_two_that_do_not_hear_each_other_one_is_kept_down_for_a_while() {
         "{health}"
     );
     assert!(!health.contains("osd.1 was marked down"), "{health}");
-    // Its process is well: it asks to come up, through every monitor, as long as it is down.
+    // Its process works: it asks to come up, through every monitor, as long as it is down.
     let comes = |world: &mut World, instance: u64| {
         let start = world.now;
         while up_as(world).is_none() {
@@ -741,15 +742,15 @@ fn of_two_that_do_not_hear_each_other_one_is_kept_down_for_a_while() {
     );
 }
 
-/// When a rack goes silent, thousands of reports come in one turn. Each was followed by a judgement
-/// of all that were there. Judgements show: `OSD_PARTED` is what the last one found.
+/// When a rack goes silent, thousands of reports arrive in one turn. Each was followed by a
+/// judgement of all reports. Judgements are visible: `OSD_PARTED` shows the result of the last one.
 #[test]
 fn reports_are_judged_with_the_tick_and_not_each_for_itself() {
     let mut world = World::found(1, 59);
     let leader = world.elect();
     world.boot_osds(6);
     world.delay = (ms(0), ms(0));
-    // What is said here reaches the monitor at one moment and in order; no tick comes between.
+    // These messages reach the monitor at one moment and in order; no tick comes between.
     let judged = |world: &mut World| {
         let start = world.now;
         let health = world
@@ -768,12 +769,12 @@ fn reports_are_judged_with_the_tick_and_not_each_for_itself() {
     );
     world.run(ms(60));
     assert_eq!(judged(&mut world), [true, false, false]);
-    // A process that is gone is not waited for: the first report of it has all judged.
+    // The report of an ended process is handled at once: the first one causes a judgement.
     world.report(leader, 3, 4, 2_500, false);
     assert_eq!(judged(&mut world), [true, false, false]);
     world.report(leader, 1, 0, 0, true);
     assert_eq!(judged(&mut world), [true, true, false]);
-    // More of the same are not, while the verdict is on its way.
+    // Further ones do not, while the verdict is in flight.
     world.report(leader, 4, 2, 2_500, false);
     world.report(leader, 5, 0, 0, true);
     assert_eq!(judged(&mut world), [true, true, false]);
@@ -786,7 +787,7 @@ fn reports_are_judged_with_the_tick_and_not_each_for_itself() {
     assert!(world.map(leader).up_osd(OsdId(0)).is_none());
 }
 
-// CEPH-50, end to end. Went red with the guard taken out of `to_take_out`.
+// CEPH-50, end to end. Failed with the guard removed from `to_take_out`.
 #[test]
 fn half_the_cluster_losing_power_moves_no_data() {
     let mut world = World::found(3, 43);
@@ -861,7 +862,7 @@ fn the_time_an_osd_was_down_survives_the_leaders_death() {
 }
 
 /// An OSD had been restarted once. Weeks later it went down again and was taken out within seconds:
-/// its data was moved for a reboot. `health` said that it had been down for all those weeks.
+/// its data were moved for a reboot. `health` said that it had been down for all those weeks.
 #[test]
 fn an_osd_that_goes_down_again_is_given_the_whole_interval_again() {
     let mut world = World::found(3, 56);
@@ -987,7 +988,7 @@ fn activations_are_committed_once_and_only_when_sound() {
                 Message::PgActivateRequest(request.clone()),
             );
         }
-        // A confused one: somebody else's word, and too few members.
+        // Wrong requests: from another OSD, and with too few members.
         let other = record.acting[1];
         let few = PgActivateRequest {
             members: vec![other],
@@ -1149,13 +1150,13 @@ fn a_subscriber_survives_changes_of_leaders() {
     assert_eq!(follower.map.as_ref(), Some(world.map(leader)));
 }
 
-// Went red when `awake` advanced by all the time that passed.
+// Failed when `awake` advanced by all the time that passed.
 #[test]
 fn late_ticks_of_the_leader_are_not_the_osds_silence() {
     let mut world = World::found(1, 50);
     let leader = world.elect();
     world.boot_osds(3);
-    // Both miss osd.2 for a moment; then the leader's machine is starved and reads their words
+    // Both lose osd.2 for a moment; then the leader's machine is starved and reads their reports
     // late.
     world.report(leader, 0, 2, 1_500, false);
     world.report(leader, 1, 2, 1_500, false);
@@ -1191,8 +1192,9 @@ fn late_ticks_of_the_leader_are_not_the_osds_silence() {
     assert!(world.now > Time(0));
 }
 
-/// Whoever leads anew knows of nobody how full it is. One that had led before kept its figures of
-/// then, and cleared the flag of a pool that had become full under another one. (Found by reading.)
+/// A new leader does not know the usage of any OSD. One that had led before kept its old figures,
+/// and cleared the flag of a pool that had become full under another leader. (Found by reading the
+/// code.)
 #[test]
 fn a_new_leader_clears_no_flag_before_all_osds_have_spoken() {
     let mut led_again = 0;
@@ -1217,7 +1219,7 @@ fn a_new_leader_clears_no_flag_before_all_osds_have_spoken() {
         world.run(ms(1_500));
         world.resume(first);
         world.run(ms(500));
-        // The one that led first, with one that starts anew: one of them leads.
+        // The first leader and the restarted monitor remain: one of them leads.
         (0..3)
             .map(MonId)
             .filter(|id| *id != first)
@@ -1232,7 +1234,7 @@ fn a_new_leader_clears_no_flag_before_all_osds_have_spoken() {
             .command(third, json!({"command": "pool ls"}))
             .expect("answered");
         assert_eq!(pools["pools"][0]["full"], json!(true), "seed {seed}");
-        // When all have spoken it goes by what they say.
+        // Once all have reported, it uses their reports.
         (0..3).for_each(|osd| world.beacon(third, osd, 100));
         world.run(ms(1_500));
         let pools = world
@@ -1243,7 +1245,8 @@ fn a_new_leader_clears_no_flag_before_all_osds_have_spoken() {
     assert!(led_again > 0, "no monitor led twice");
 }
 
-/// The log of a monitor is read in pages when it starts: one of more than a page is whole.
+/// The log of a monitor is read in pages when it starts: one of more than a page is read
+/// completely.
 #[test]
 fn a_monitor_with_a_long_log_starts() {
     let mut world = World::found(3, 34);
@@ -1263,9 +1266,9 @@ fn a_monitor_with_a_long_log_starts() {
     }
 }
 
-/// (Planted by a stranger: outages of before a snapshot went on counting.) A monitor was away while
-/// an OSD that had been down came up and went down again. What it leads by afterwards is this
-/// outage's beginning.
+/// (Planted by a reviewer: outages from before a snapshot stayed counted.) A monitor was away while
+/// an OSD that had been down came up and went down again. When it leads afterwards it uses the
+/// start of the current outage.
 #[test]
 fn what_a_snapshot_skipped_shortens_no_outage() {
     let mut world = World::found(3, 58);
@@ -1296,7 +1299,7 @@ fn what_a_snapshot_skipped_shortens_no_outage() {
     world.until("it has caught up", Duration::from_secs(5), |world| {
         world.mon(away).epoch() == world.mon(leader).epoch()
     });
-    // It is made to lead without another start, which forgets everything.
+    // It becomes leader without a restart, which would forget everything.
     for _ in 0..100 {
         let now_leads = world.elect();
         if now_leads == away {
@@ -1318,8 +1321,8 @@ fn what_a_snapshot_skipped_shortens_no_outage() {
     );
 }
 
-/// (Planted by a stranger: the word of the process that died counted.) An OSD that was killed and
-/// is started elsewhere waits until it is seen whether the one that is up still speaks.
+/// (Planted by a reviewer: a message of the dead process counted.) An OSD that was killed and is
+/// started elsewhere waits until it is clear whether the up instance still sends messages.
 #[test]
 fn an_osd_that_moved_is_not_refused_on_the_word_of_the_process_that_died() {
     for lives in [false, true] {
@@ -1366,8 +1369,8 @@ fn an_osd_that_moved_is_not_refused_on_the_word_of_the_process_that_died() {
     }
 }
 
-/// (Planted by a stranger.) What was sent on to the leader and lost is sent again, long before its
-/// time is over.
+/// (Planted by a reviewer.) A request lost on its way to the leader is resent, long before it times
+/// out.
 #[test]
 fn what_was_lost_on_its_way_to_the_leader_is_sent_again() {
     let mut world = World::found(3, 60);
@@ -1388,8 +1391,8 @@ fn what_was_lost_on_its_way_to_the_leader_is_sent_again() {
     world.reply_to(token).expect("just seen").expect("done");
 }
 
-/// (Planted by a stranger.) A monitor that no leader is known to says so to its clients, who then
-/// take another.
+/// (Planted by a reviewer.) A monitor without a known leader says so to its clients, which then
+/// choose another.
 #[test]
 fn a_monitor_without_a_leader_tells_those_who_ask() {
     let mut world = World::found(3, 61);

@@ -3,11 +3,11 @@
 //!
 //! ```text
 //!  Mon ──Send──▶ net (delay, loss, repetition, cuts) ──▶ Mon | inbox of the test's own entities
-//!   └──Submit──▶ RamStore (commits after `disk`; a crash forgets what was not committed)
+//!   └──Submit──▶ RamStore (commits after `disk`; a crash loses what was not committed)
 //! ```
 //! After every event each monitor's `check()` runs, and the world compares: never two digests for
 //! one epoch, never two states after one entry of the log. A monitor's snapshot is its whole state,
-//! and what it sends a client of the map brings it up to the monitor's own.
+//! and its map messages bring a client up to the monitor's own epoch.
 
 use nacre_mon::meta::programs::Programs;
 use nacre_mon::meta::scripts::Scripts;
@@ -31,7 +31,7 @@ pub fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// The world's dice.
+/// The world's random numbers.
 pub struct Dice(SplitMix64);
 impl Dice {
     pub fn new(seed: u64) -> Self {
@@ -45,10 +45,10 @@ impl Dice {
     }
 }
 
-/// Whole states are looked at after so many entries of the log.
+/// Number of log entries between comparisons of whole states.
 const LOOKED_AT_EVERY: u64 = 8;
 
-/// The epoch to which this brings who follows the map.
+/// The epoch that a follower of the map reaches with this message.
 fn newest_in(message: &Message) -> Option<Epoch> {
     match message {
         Message::MapFull(full) => Some(ClusterMap::from_bytes(&full.map).expect("a map").epoch),
@@ -87,11 +87,11 @@ pub struct Node {
     pub life: u64,
     pub up: bool,
     pub paused: bool,
-    /// Its disk takes writes and never answers.
+    /// Its disk accepts writes and never answers.
     pub stuck_disk: bool,
     pub halted: Option<String>,
     pub logged: Vec<String>,
-    /// The entry of the log after which its state was looked at last.
+    /// The log entry of the last comparison of its state.
     looked_at: u64,
     next_tick: Option<Time>,
 }
@@ -102,10 +102,10 @@ pub struct World {
     pub nodes: BTreeMap<MonId, Node>,
     queue: BTreeMap<(Time, u64), What>,
     sequence: u64,
-    /// Percent of messages lost, repeated.
+    /// Percentages of messages lost and repeated.
     pub loss: u64,
     pub repeats: u64,
-    /// Delay of a message: between these.
+    /// Bounds of a message's delay.
     pub delay: (Duration, Duration),
     /// Time of a log write with its flush.
     pub disk: Duration,
@@ -113,18 +113,18 @@ pub struct World {
     pub disk_of: BTreeMap<MonId, Duration>,
     /// Pairs that do not hear each other.
     pub cuts: BTreeSet<(Entity, Entity)>,
-    /// What the test's entities received.
+    /// Messages received by the test's entities.
     pub inbox: Vec<(Time, Entity, Entity, Message)>,
-    /// Everything that happened, as bytes; for comparing two runs.
+    /// All events, as bytes; for comparing two runs.
     pub trace: Vec<u8>,
     pub tracing: bool,
     digests: BTreeMap<Epoch, Digest>,
-    /// Digests of monitors' whole states after some entries of the log.
+    /// Digests of monitors' whole states after some log entries.
     states: BTreeMap<u64, [u8; 32]>,
     pub messages_between_mons: u64,
-    /// No checks after each step: they look at the whole map.
+    /// Disables the checks after each step: they read the whole map.
     pub unchecked: bool,
-    /// The longest that a monitor took for one step, for people.
+    /// The longest step of a monitor, for display.
     pub slowest: Duration,
     pub submits: u64,
     tokens: u64,
@@ -133,7 +133,7 @@ pub struct World {
 }
 
 impl World {
-    /// A cluster of `n` monitors that knows nothing yet.
+    /// A cluster of `n` monitors with an empty state.
     pub fn found(n: u32, seed: u64) -> Self {
         Self::found_with(n, seed, || Box::<Scripts>::default())
     }
@@ -184,7 +184,7 @@ impl World {
         world
     }
 
-    /// Adds a machine with a monitor that waits to be let in, whose store has that number.
+    /// Adds a machine with a monitor that waits to join, whose store has that number.
     pub fn add_joining(&mut self, id: u32, number: u64) {
         let mut store = RamStore::with(Commits::Manual, u64::MAX);
         store
@@ -333,7 +333,7 @@ impl World {
             self.messages_between_mons += 1;
         }
         let mut copies = 1;
-        // A client's connection loses nothing while it lasts.
+        // A client's connection loses nothing while it exists.
         if matches!((from, to), (Entity::Mon(_), Entity::Mon(_))) {
             if self.dice.chance(self.loss) {
                 copies -= 1;
@@ -455,7 +455,7 @@ impl World {
         true
     }
 
-    /// Runs for so long.
+    /// Runs for `span`.
     pub fn run(&mut self, span: Duration) {
         let end = self.now + span;
         while self
@@ -468,7 +468,7 @@ impl World {
         self.now = end;
     }
 
-    /// Runs until it holds; how long that took. Panics after `limit`.
+    /// Runs until it holds; returns the time. Panics after `limit`.
     pub fn until(
         &mut self,
         what: &str,
@@ -504,7 +504,7 @@ impl World {
         self.nodes.iter().map(one).collect()
     }
 
-    /// The monitor that leads and is reachable by everybody.
+    /// The leader, if all can reach it.
     pub fn leader(&self) -> Option<MonId> {
         let leads = |node: &Node| node.up && !node.paused && node.mon.is_leader();
         self.nodes
@@ -530,8 +530,8 @@ impl World {
 
     // ── faults ──────────────────────────────────────────────────────────────────────────
 
-    /// kill -9 and a power cut in one: what was not committed is gone, but for the `lucky` oldest
-    /// transactions.
+    /// kill -9 and a power cut in one: uncommitted transactions are lost, except for the `lucky`
+    /// oldest ones.
     pub fn crash(&mut self, id: MonId) {
         self.nodes.get_mut(&id).expect("exists").up = false;
         for other in self
@@ -568,7 +568,7 @@ impl World {
         self.nodes.get_mut(&id).expect("exists").paused = false;
     }
 
-    /// Nobody of `a` hears anybody of `b`, nor the other way round.
+    /// No entity of `a` hears one of `b`, nor the other way round.
     pub fn cut(&mut self, a: &[Entity], b: &[Entity]) {
         for x in a {
             for y in b {
@@ -598,7 +598,7 @@ impl World {
         self.send(from, Entity::Mon(to), epoch, message);
     }
 
-    /// A client told a monitor its name when it connected.
+    /// A client sent a monitor its name when it connected.
     pub fn name(&mut self, id: MonId, who: Entity, name: &str) {
         self.nodes
             .get_mut(&id)
@@ -607,8 +607,8 @@ impl World {
             .on_client_name(who, name.into());
     }
 
-    /// The OSD's process number `instance` asks to be let up; it knows of the instance before, so
-    /// that is what it is granted.
+    /// The OSD's process asks to come up; it knows the instance before `instance`, so that is the
+    /// one it is granted.
     pub fn boot_message(&self, osd: u32, instance: u64) -> Message {
         Message::Boot(Boot {
             osd: OsdId(osd),
@@ -635,12 +635,12 @@ impl World {
         });
     }
 
-    /// A beacon of an OSD without groups, as the map knows it now.
+    /// A beacon of an OSD without PGs, with the current map.
     pub fn beacon(&mut self, to: MonId, osd: u32, used: u64) {
         self.beacon_with(to, osd, used, |_| {});
     }
 
-    /// The same with something else in it.
+    /// The same with further contents.
     pub fn beacon_with(
         &mut self,
         to: MonId,
@@ -669,8 +669,8 @@ impl World {
         self.say(Entity::Osd(osd), to, epoch, Message::Beacon(beacon));
     }
 
-    /// Runs for so long, while every OSD that is up, but for these, sends its beacon every two
-    /// seconds through a monitor that runs.
+    /// Runs for `span`, while every OSD that is up, except these, sends its beacon every two
+    /// seconds through a running monitor.
     pub fn run_with_beacons(&mut self, span: Duration, but: &[u32]) {
         let end = self.now + span;
         while self.now < end {
@@ -722,7 +722,7 @@ impl World {
         );
     }
 
-    /// Sends a command and does not wait; its token.
+    /// Sends a command without waiting; returns its token.
     pub fn ask(&mut self, from: Entity, to: MonId, request: &Value) -> u64 {
         self.tokens += 1;
         let command = Command {
@@ -756,7 +756,7 @@ impl World {
         self.reply_to(token).expect("just seen")
     }
 
-    /// So many changes of the map, each one entry of the log.
+    /// Makes `count` map changes, each one entry of the log.
     pub fn toggle_flag(&mut self, to: MonId, count: u64) {
         for round in 0..count {
             let command = if round % 2 == 0 {
@@ -768,7 +768,7 @@ impl World {
                 .expect("done");
         }
     }
-    /// Snapshots are made after so many entries.
+    /// Makes snapshots after this many entries.
     pub fn compact_after(&mut self, to: MonId, entries: u64) {
         let order =
             json!({"command": "config set", "key": "mon.compact_entries", "value": entries});
@@ -785,7 +785,7 @@ impl World {
     }
 }
 
-/// A follower of the map, as an OSD or client is one.
+/// A follower of the map, such as an OSD or client.
 pub struct Follower {
     pub who: Entity,
     pub map: Option<ClusterMap>,
@@ -801,7 +801,7 @@ impl Follower {
             read: 0,
         }
     }
-    /// Takes what arrived since the last call.
+    /// Takes the messages that arrived since the last call.
     pub fn catch_up(&mut self, world: &World) {
         for (_, _, to, message) in &world.inbox[self.read..] {
             if *to != self.who {

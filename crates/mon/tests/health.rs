@@ -1,8 +1,7 @@
-//! What health says, code by code: how bad it is, whom it names, and that it is silent without the
-//! cause.
+//! Health, code by code: its severity, the items it names, and that it is absent without the cause.
 //!
-//! A reader took codes out, one after the other, and all tests stayed green. With such a code gone
-//! an operator is told that all is well.
+//! A reviewer removed codes, one after the other, and all tests passed. Without such a code an
+//! operator is told that all is well.
 
 use crate::commands::{say_of_group, settle};
 use crate::harness::{World, ms};
@@ -17,7 +16,7 @@ use nacre_wire::msg::monitor::{PgReport, pg_state};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// One monitor, so many OSDs, and a pool of eight groups with three replicas.
+/// One monitor, `osds` OSDs, and a pool of eight PGs with three replicas.
 fn cluster(osds: u32, seed: u64) -> World {
     let mut world = World::found(1, seed);
     world.boot_osds(osds);
@@ -35,7 +34,7 @@ fn ask(world: &mut World, request: Value) -> Value {
     world.command(leader, request).expect("answered")
 }
 
-/// What health says under that code.
+/// The finding with that code, if there is one.
 fn finding(world: &mut World, code: &str) -> Option<Value> {
     let health = ask(world, json!({"command": "health detail"}));
     let checks = health["checks"].as_array().expect("a list");
@@ -45,8 +44,8 @@ fn finding(world: &mut World, code: &str) -> Option<Value> {
         .cloned()
 }
 
-/// Health has this code with this severity and all these words, and says what to do. Returns its
-/// summary and details.
+/// Asserts that health has this code with this severity, all these words, and a recommended action.
+/// Returns its summary and details.
 fn said(world: &mut World, code: &str, severity: &str, words: &[&str]) -> String {
     let found = finding(world, code).unwrap_or_else(|| panic!("health does not say {code}"));
     assert_eq!(found["severity"], json!(severity), "{found}");
@@ -70,8 +69,7 @@ fn unsaid(world: &mut World, code: &str) {
 
 // ── file systems ────────────────────────────────────────────────────────────────────────
 
-/// All calls on a mount hung, since nothing served its file system, and health said that all was
-/// well.
+/// All calls on a mount hung, since its file system had no server, and health reported OK.
 #[test]
 fn a_rank_without_a_server_is_said_when_that_lasts() {
     let mut world = cluster(3, 131);
@@ -172,7 +170,7 @@ fn a_rank_without_a_server_is_said_when_that_lasts() {
 // ── monitors ────────────────────────────────────────────────────────────────────────────
 
 /// `mon add` is answered, and the new monitor is never started. The map has two monitors then, and
-/// one of them votes. No test noticed when `health` and `status` did not tell the two apart.
+/// one of them votes. No test failed when `health` and `status` did not distinguish the two.
 #[test]
 fn a_monitor_without_a_vote_is_said_to_be_joining() {
     let mut world = World::found(1, 120);
@@ -203,12 +201,11 @@ fn a_monitor_without_a_vote_is_said_to_be_joining() {
     });
     unsaid(&mut world, "MON_JOINING");
     assert_eq!(mons(&mut world), [2, 2, 2]);
-    // Either may stop the cluster now.
+    // The loss of either one stops the cluster now.
     said(&mut world, "MON_COUNT", "warn", &["two monitors"]);
 }
 
-/// With one of three monitors dead the next failure stops the cluster. No test asked for the
-/// warning.
+/// With one of three monitors dead the next failure stops the cluster. No test checked the warning.
 #[test]
 fn a_monitor_that_is_down_is_named_and_how_many_more_may_fail() {
     let mut world = World::found(3, 121);
@@ -233,8 +230,8 @@ fn a_monitor_that_is_down_is_named_and_how_many_more_may_fail() {
     unsaid(&mut world, "MON_DOWN");
 }
 
-/// A monitor that is to leave has to run until it is gone: its vote may be needed. No test noticed
-/// when health did not say that it is still there.
+/// A monitor that is to leave has to run until it is removed: its vote may be needed. No test
+/// failed when health did not report that it is still a member.
 #[test]
 fn a_monitor_that_is_to_leave_is_named_until_it_is_gone() {
     let mut world = World::found(3, 122);
@@ -243,7 +240,7 @@ fn a_monitor_that_is_to_leave_is_named_until_it_is_gone() {
     unsaid(&mut world, "MON_LEAVING");
     let [leaves, dies] = [1, 2].map(|more| MonId((leader.0 + more) % 3));
     ask(&mut world, json!({"command": "mon rm", "id": leaves.0}));
-    // Of the two that stay one dies: only the vote of the one that leaves makes a majority.
+    // One of the two remaining ones dies: only the vote of the leaving one makes a majority.
     world.crash(dies);
     world.run(ms(3_000));
     assert!(
@@ -265,8 +262,8 @@ fn a_monitor_that_is_to_leave_is_named_until_it_is_gone() {
 
 // ── OSDs and their room ─────────────────────────────────────────────────────────────────
 
-/// F31: what two OSDs serve together stands still while they do not hear each other. For eight
-/// seconds this finding alone says which two they are, and so which cable to look at.
+/// F31: PGs shared by two OSDs stall while the OSDs do not hear each other. For eight seconds only
+/// this finding names the two, and so the cable to check.
 #[test]
 fn osds_that_do_not_hear_each_other_are_named() {
     let mut world = World::found(1, 123);
@@ -301,13 +298,13 @@ fn osds_that_do_not_hear_each_other_are_named() {
             "osd.1 and osd.2",
         ],
     );
-    // A report that is not repeated is forgotten.
+    // A report that is not repeated expires.
     world.run(Duration::from_secs(11));
     unsaid(&mut world, "OSD_PARTED");
 }
 
-/// An OSD that shares no group with another is marked down after half a minute of silence. Until
-/// then the map says that it is up, and this finding alone says that it is silent.
+/// An OSD that shares no PG with another is marked down after half a minute of silence. Until then
+/// the map shows it up, and only this finding reports its silence.
 #[test]
 fn an_osd_that_says_nothing_is_named_before_it_is_marked_down() {
     let mut world = World::found(1, 124);
@@ -328,7 +325,7 @@ fn an_osd_that_says_nothing_is_named_before_it_is_marked_down() {
 }
 
 /// F24: 78 % full, HEALTH_OK; one OSD died, and recovery filled the others. Health has to warn
-/// before.
+/// earlier.
 #[test]
 fn osds_whose_loss_the_others_have_no_room_for_are_named() {
     let mut world = cluster(4, 125);
@@ -349,8 +346,8 @@ fn osds_whose_loss_the_others_have_no_room_for_are_named() {
     unsaid(&mut world, "OSD_LOSS_NO_ROOM");
 }
 
-/// F24: an OSD that is down for long is not taken out where the others have no room for its data.
-/// Its groups stay degraded until an operator acts, and an operator hears of it by this finding.
+/// F24: an OSD that is down for long is not taken out if the others lack space for its data. Its
+/// PGs stay degraded until an operator acts, and only this finding tells the operator.
 #[test]
 fn an_osd_that_stays_in_for_want_of_room_is_named_until_there_is_room() {
     let mut world = cluster(5, 126);
@@ -382,8 +379,8 @@ fn an_osd_that_stays_in_for_want_of_room_is_named_until_there_is_room() {
     unsaid(&mut world, "OSD_OUT_NO_ROOM");
 }
 
-/// Writes waited for an OSD without room for recovery, and nothing said why (simulator, seed 1824).
-/// The finding that was added then was in no test.
+/// Writes waited for an OSD without space for recovery, and no message said why (simulator, seed
+/// 1824). The finding that was added then was in no test.
 #[test]
 fn an_osd_without_room_for_recovery_is_named() {
     let mut world = cluster(3, 127);
@@ -396,7 +393,7 @@ fn an_osd_without_room_for_recovery_is_named() {
         &["1 OSDs", "osd.1 is 89 % full"],
     );
     assert!(!text.contains("osd.0") && !text.contains("osd.2"), "{text}");
-    // An OSD that is down takes nothing in any case.
+    // An OSD that is down takes no data in any case.
     ask(&mut world, json!({"command": "osd down", "osd": 1}));
     unsaid(&mut world, "RECOVERY_NO_ROOM");
     let mut world = cluster(3, 128);
@@ -407,8 +404,8 @@ fn an_osd_without_room_for_recovery_is_named() {
     }
 }
 
-/// F15: OSDs may promise more than their host's file system has, and are full when it is. Deleting
-/// objects does not help while other files fill it: health has to name the file system.
+/// F15: OSDs may report more space than their host's file system has, and are full when it is.
+/// Deleting objects does not help while other files fill it: health has to name the file system.
 #[test]
 fn an_osd_that_is_full_says_which_file_system_is() {
     const SPACE: &str = "the file system of /srv/a/osd.1/store is full";
@@ -440,7 +437,7 @@ fn an_osd_that_is_full_says_which_file_system_is() {
 
 type Act = fn(&mut World);
 
-/// A code, how bad, what it has to say; what brings it about, and what ends it.
+/// A code, its severity and words; the actions that cause and end it.
 const CASES: &[(&str, &str, &[&str], Act, Act)] = &[
     (
         "SLOW_OPS",
@@ -567,7 +564,7 @@ fn come_back(world: &mut World, osd: u32) {
     world.say(Entity::Osd(OsdId(osd)), MonId(0), Epoch(1), boot);
 }
 
-/// Half of these codes were in no test, and no test asked how severe they are.
+/// Half of these codes were in no test, and no test checked their severity.
 #[test]
 fn each_code_is_said_for_its_cause_and_not_without() {
     for (code, severity, words, cause, end) in CASES {
@@ -586,8 +583,8 @@ fn each_code_is_said_for_its_cause_and_not_without() {
     }
 }
 
-/// Tests looked for these codes and not for their severity. An alarm that goes by severity is
-/// silent about groups that do not serve if they are a warning.
+/// Tests checked for these codes but not for their severity. An alarm based on severity misses PGs
+/// that do not serve if they are a warning.
 #[test]
 fn groups_are_said_to_be_as_bad_as_they_are() {
     let mut world = cluster(5, 131);
@@ -640,8 +637,8 @@ fn groups_are_said_to_be_as_bad_as_they_are() {
     unsaid(&mut world, "PG_DEGRADED");
 }
 
-/// Sixteen codes were in no test. The next one without a test, or without a line in the documents,
-/// is named here.
+/// Sixteen codes were in no test. A code without a test, or without a line in the documents, fails
+/// here.
 #[test]
 fn every_code_is_in_a_test_and_in_the_documents() {
     let (source, own) = include_str!("../src/health.rs")

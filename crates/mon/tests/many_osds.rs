@@ -1,7 +1,7 @@
-//! F50: thousands of OSDs that come up at once after a power failure of everything. The leader
-//! parsed the whole hierarchy for each of them, 10 ms at ten thousand: it was deposed in the middle
-//! of its turn, and so was the next one. From fifteen thousand on the text was longer than a
-//! proposal may be, and no OSD could be added or removed any more.
+//! F50: thousands of OSDs that come up at once after a complete power failure. The leader parsed
+//! the whole hierarchy for each of them, 10 ms at ten thousand: it was deposed in the middle of its
+//! turn, and so was the next one. From fifteen thousand on the text was longer than a proposal may
+//! be, and no OSD could be added or removed any more.
 //!
 //! Figures: `cargo test --release -p nacre-mon --test main many_osds -- --ignored --nocapture`.
 
@@ -59,7 +59,7 @@ fn power_failure(osds: u32) {
         world.mon(leader).epoch(),
         std::mem::take(&mut world.slowest),
     );
-    // Everything loses power; nobody could say so. All come up again, at the same time.
+    // Everything loses power, without a report. All come up again, at the same time.
     let again = all_boot(&mut world, osds, 2);
     let after = world.mon(leader).epoch();
     println!(
@@ -123,7 +123,7 @@ fn sixteen_thousand_osds_come_up_at_once() {
     power_failure(16_000);
 }
 
-// Went red when `into_changes` proposed the text.
+// Failed when `into_changes` proposed the text.
 #[test]
 fn one_osd_more_is_a_few_lines_of_the_hierarchy() {
     let mut world = World::found(1, 6);

@@ -1,11 +1,11 @@
-//! Monitors come and go while the cluster works.
+//! Monitors join and leave while the cluster works.
 
 use crate::harness::{CLIENT, World, ms};
 use nacre_types::{Entity, MonId, OsdId};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Lets a monitor in that has the store 7.
+/// Adds a monitor that has the store 7.
 fn add(world: &mut World, id: u32) {
     world.add_joining(id, 7);
     let leader = world.elect();
@@ -136,7 +136,7 @@ fn the_leader_can_be_removed() {
         .command(leader, json!({"command": "flag set", "flag": "noout"}))
         .expect("the others go on");
     world.run(Duration::from_secs(2));
-    // Whether it learnt of its end or not, it disturbs nobody.
+    // Whether it learned of its removal or not, it disturbs no monitor.
     let term = world
         .command(leader, json!({"command": "mon stat"}))
         .expect("answered")["term"]
@@ -148,7 +148,7 @@ fn the_leader_can_be_removed() {
             .expect("answered")["term"],
         term
     );
-    // Its id may be let in again, with an empty store.
+    // Its id may be added again, with an empty store.
     world.disconnect(leader, Entity::Mon(old));
     add(&mut world, old.0);
     world.until("it votes again", Duration::from_secs(10), |world| {
@@ -158,11 +158,11 @@ fn the_leader_can_be_removed() {
     });
 }
 
-/// Found by simulation (seed 1027): a leader stood still while another monitor was removed and let
-/// in again with an empty store. When it went on it thought that it still led, and its heartbeat
-/// said which entries the other had. The new monitor had none of them, and ended: "its store was
-/// restored from an older copy". A request for a vote would have been counted as its predecessor's.
-/// Messages name the store that they mean.
+/// Found by simulation (seed 1027): a leader was stopped while another monitor was removed and
+/// added again with an empty store. When it continued it believed that it still led, and its
+/// heartbeat named the entries that the other had. The new monitor had none of them, and ended:
+/// "its store was restored from an older copy". A request for a vote would have been answered for
+/// its predecessor. Messages name the store that they address.
 #[test]
 fn a_replaced_monitor_does_not_answer_for_its_predecessor() {
     for seed in 0..10 {
@@ -198,7 +198,7 @@ fn a_replaced_monitor_does_not_answer_for_its_predecessor() {
             )
             .expect_err("late");
         assert!(error.contains("another store"), "{error}");
-        // The old leader's heartbeats come before anything else that the new store hears.
+        // The old leader's heartbeats are the first messages that the new store receives.
         let (new, late) = (Entity::Mon(moved), Entity::Mon(old));
         let others: Vec<Entity> = (0..5)
             .map(|id| Entity::Mon(MonId(id)))
@@ -221,8 +221,8 @@ fn a_replaced_monitor_does_not_answer_for_its_predecessor() {
     }
 }
 
-/// What consensus counts is a store's promise: another store does not come in under the number
-/// while the first one is there.
+/// Consensus counts a store's votes and acknowledgements: another store cannot join under the
+/// number while the first one is a member.
 #[test]
 fn a_number_has_one_store_at_a_time() {
     let mut world = World::found(3, 73);
@@ -248,10 +248,10 @@ fn a_number_has_one_store_at_a_time() {
     assert!(error.contains("needs the field `store`"), "{error}");
 }
 
-/// Found by simulation (seed 1291): of two that voted, one was removed. The map forgot it at once,
-/// its operator was told that it was removed and ended it, and the other one needed its vote to be
-/// rid of it: it led nothing ever after. It stays in the map, and `mon rm` says so, until consensus
-/// has let it go; then, and not before, the other decides alone.
+/// Found by simulation (seed 1291): of two voters, one was removed. The map dropped it at once, its
+/// operator was told that it was removed and stopped it, and the other one needed its vote to
+/// remove it: it never led again. It stays in the map, and `mon rm` says so, until consensus has
+/// removed it; only then the other decides alone.
 #[test]
 fn a_removed_monitor_is_there_until_its_vote_is_not_needed() {
     let mut world = World::found(2, 1291);
@@ -260,7 +260,7 @@ fn a_removed_monitor_is_there_until_its_vote_is_not_needed() {
     let order = json!({"command": "mon rm", "id": other.0});
     let reply = world.command(leader, order.clone()).expect("one is left");
     assert_eq!(reply["left"], json!(1));
-    // Nobody hears of what it acknowledges.
+    // Its acknowledgements reach no monitor.
     world.isolate(other);
     world.run(Duration::from_secs(3));
     assert!(world.map(leader).mons[&other].leaving, "it is needed");
@@ -277,8 +277,8 @@ fn a_removed_monitor_is_there_until_its_vote_is_not_needed() {
     assert!(error.contains("there is no"), "{error}");
 }
 
-/// Found by simulation (seed 1453): a monitor that was to leave was started again, was elected, and
-/// then found its removal in the log: it led two others without belonging to them, and acknowledged
+/// Found by simulation (seed 1453): a monitor that was to leave was restarted, was elected, and
+/// then found its removal in the log: it led two others without being a member, and acknowledged
 /// nothing ever after.
 #[test]
 fn who_finds_its_own_removal_in_the_log_stops() {
@@ -286,8 +286,8 @@ fn who_finds_its_own_removal_in_the_log_stops() {
     for seed in 0..40 {
         let mut world = World::found(3, 1453 + seed);
         let leader = world.elect();
-        // In some worlds the last snapshot is of the very moment at which it was to leave: it knows
-        // of no other one.
+        // In some worlds the last snapshot is from the very moment at which it was to leave: it
+        // contains no later state.
         world.compact_after(leader, 16);
         world.toggle_flag(leader, 40 + seed / 2);
         let (one, two) = (MonId((leader.0 + 1) % 3), MonId((leader.0 + 2) % 3));
@@ -299,7 +299,7 @@ fn who_finds_its_own_removal_in_the_log_stops() {
         world
             .command(leader, json!({"command": "mon rm", "id": leaving.0}))
             .expect("two are left");
-        // All logs get its removal, and the leader dies before it hears of that.
+        // All logs get its removal, and the leader dies before it is told.
         for id in [leaving, third] {
             world.cuts.insert((Entity::Mon(id), Entity::Mon(leader)));
         }
@@ -324,7 +324,7 @@ fn who_finds_its_own_removal_in_the_log_stops() {
     assert!(elected > 0, "in some worlds it is elected");
 }
 
-/// (Planted by a stranger.) Of three monitors one is to leave, and another dies before it has left:
+/// (Planted by a reviewer.) Of three monitors one is to leave, and another dies before it has left:
 /// it keeps its vote, or the third alone would have to decide for two.
 #[test]
 fn who_leaves_keeps_its_vote_while_the_others_are_too_few() {

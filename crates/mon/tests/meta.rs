@@ -55,7 +55,7 @@ pub struct Clients {
     next: BTreeMap<Entity, u64>,
 }
 impl Clients {
-    /// Sends a request; its number.
+    /// Sends a request; returns its number.
     pub fn send(&mut self, world: &mut World, who: Entity, to: MonId, call: MetaCall) -> u64 {
         let next = self.next.entry(who).or_insert(0);
         *next += 1;
@@ -120,8 +120,8 @@ pub fn reply_to(world: &World, who: Entity, sequence: u64) -> Option<MetaReply> 
             _ => None,
         })
 }
-/// What a watch was told, in the order of arrival, after checking that no message leaves a gap or
-/// repeats.
+/// The events sent to a watch, in the order of arrival, after checking that no message leaves a gap
+/// or repeats.
 pub fn told(world: &World, who: Entity, watch: u64) -> Vec<MetaEvent> {
     let (mut events, mut through) = (Vec::new(), None);
     for (_, _, to, message) in &world.inbox {
@@ -218,7 +218,7 @@ fn compares_decide_which_branch_is_carried_out_as_a_whole() {
     assert_eq!(clients.get(&mut world, client(2), MonId(2), "a/"), expected);
 }
 
-// Went red when `Sessions::look` always said `New`.
+// Failed when `Sessions::look` always returned `New`.
 #[test]
 fn a_request_that_comes_again_through_another_monitor_is_answered_and_not_repeated() {
     let mut world = World::found(3, 43);
@@ -285,7 +285,7 @@ fn a_watch_is_told_every_revision_once_also_when_it_goes_on_elsewhere() {
         keys(&world, client(1)),
         ["a/k1", "a/k2", "a/k4", "a/k5", "a/k7", "a/k8"]
     );
-    // From the middle, and from the future: told when it comes.
+    // From the middle, and from the future: sent when it comes.
     world.say(client(3), MonId(1), Epoch::NONE, watch(prefix("a/"), 6));
     world.say(client(4), MonId(2), Epoch::NONE, watch(prefix("a/"), 12));
     world.run(ms(50));
@@ -317,7 +317,7 @@ fn a_watch_is_told_every_revision_once_also_when_it_goes_on_elsewhere() {
     assert_eq!(through, Some(13));
 }
 
-/// Both in one revision: what its client may not read any more was told to a watch before it was
+/// Both in one revision: a watch was sent events that its client may no longer read, before it was
 /// ended.
 #[test]
 fn a_watch_is_not_told_what_comes_with_the_loss_of_its_right() {
@@ -341,8 +341,8 @@ fn a_watch_is_not_told_what_comes_with_the_loss_of_its_right() {
     assert!(has_ended(&world, client(1)));
 }
 
-/// A monitor was cut off while a client of its lost the right to read, and given a snapshot when it
-/// came back: it told that client's watch everything that had been written since.
+/// A monitor was cut off while one of its clients lost the right to read, and was given a snapshot
+/// when it came back: it sent that client's watch everything that had been written since.
 #[test]
 fn a_snapshot_tells_a_watch_nothing_that_its_client_may_not_read() {
     let mut world = World::found(3, 49);
@@ -408,7 +408,7 @@ fn settings(clients: &mut Clients, world: &mut World, namespace: &str, json: &st
     );
 }
 
-// Went red when `writes` did not ask `may`.
+// Failed when `writes` did not call `may`.
 #[test]
 fn only_whom_the_settings_name_may_write_and_read() {
     let mut world = World::found(3, 45);
@@ -481,7 +481,7 @@ fn only_whom_the_settings_name_may_write_and_read() {
     );
 }
 
-// A watch is not told what its client may no longer read.
+// A watch is not sent what its client may no longer read.
 #[test]
 fn a_watch_ends_when_its_client_may_no_longer_read() {
     let mut world = World::found(1, 46);
@@ -645,7 +645,7 @@ fn a_leases_keys_go_with_it_in_one_revision_and_never_early() {
             "{alive:?}"
         );
     }
-    // The leader dies: its successor gives the lease its whole time again.
+    // The leader dies: its successor gives the lease its full time again.
     world.run(ms(1_500));
     world.crash(leader);
     let successor = world.elect();
@@ -688,9 +688,9 @@ fn a_leases_keys_go_with_it_in_one_revision_and_never_early() {
     assert_eq!(error, MetaError::NoSuchLease { lease });
 }
 
-/// (Reading.) Each namespace of its keys is a guard of a lease's end, and a thousand of them were
-/// more than a proposal holds: the end was made and thrown away each second, for ever, and neither
-/// its owner nor an administrator could do anything but delete the keys by hand.
+/// (Found by reading the code.) Each namespace of its keys is a guard of a lease's end, and a
+/// thousand of them exceeded a proposal: the end was built and discarded each second, for ever, and
+/// neither its owner nor an administrator could do anything but delete the keys by hand.
 #[test]
 fn a_lease_with_keys_in_a_thousand_namespaces_ends() {
     let (mut world, mut clients, who) = (World::found(1, 51), Clients::default(), client(1));
@@ -768,9 +768,9 @@ fn lead(clients: &mut Clients, world: &mut World, who: Entity) -> Option<u64> {
     .then_some(lease)
 }
 
-/// The owner of a leadership key asked to keep its lease alive just after it had run out, while the
-/// monitor's disk was slow. It was told that the lease lived for two seconds more. Half a second
-/// later another client had the key, and both led.
+/// The owner of a leadership key asked to keep its lease alive just after it had expired, while the
+/// monitor's disk was slow. It was told that the lease was valid for two seconds more. Half a
+/// second later another client had the key, and both led.
 #[test]
 fn an_owner_that_is_told_that_its_lease_lives_is_the_only_one() {
     let (mut world, mon) = (World::found(1, 52), MonId(0));
@@ -809,8 +809,8 @@ fn an_owner_that_is_told_that_its_lease_lives_is_the_only_one() {
     assert_eq!(error, MetaError::NoSuchLease { lease });
 }
 
-/// A lease of which a monitor knows by its snapshot only, as after a restart of all: its owner is
-/// gone with them, and nobody grants or revokes another.
+/// A lease that a monitor knows only from its snapshot, as after a restart of all: its owner is
+/// gone with them, and no other lease is granted or revoked.
 #[test]
 fn a_lease_that_only_snapshots_know_ends_too() {
     let mut world = World::found(3, 49);
@@ -856,7 +856,7 @@ fn a_lease_that_only_snapshots_know_ends_too() {
 
 /// Few large entries: the same keys again and again, far below every quota. A log of a thousand of
 /// them was 480 MB, in stores of 256 MiB: all monitors stopped at the same entry, again after each
-/// start. (Found by reading.)
+/// start. (Found by reading the code.)
 #[test]
 fn a_log_of_large_entries_stays_small() {
     let mut world = World::found(3, 50);
@@ -886,7 +886,8 @@ fn a_log_of_large_entries_stays_small() {
     });
 }
 
-/// Two watch the same span, of each form; when one of them ends its watch, the other goes on.
+/// Two clients watch the same span, of each form; when one of them ends its watch, the other
+/// continues.
 #[test]
 fn the_end_of_a_watch_is_no_other_ones() {
     let mut world = World::found(3, 51);
@@ -973,7 +974,7 @@ fn ten_thousand_watchers_cost_one_encoding_and_a_small_message_each() {
     );
 }
 
-/// (Planted by a stranger: a client without a name could use anybody's lease.)
+/// (Planted by a reviewer: a client without a name could use any client's lease.)
 #[test]
 fn a_lease_is_its_owners_and_the_admins() {
     let mut world = World::found(1, 58);
@@ -1030,8 +1031,8 @@ fn a_lease_is_its_owners_and_the_admins() {
     assert!(clients.get(&mut world, alice, to, "a/").is_empty());
 }
 
-/// (Planted by a stranger: the total bound counted for settings too, and namespaces' bounds did
-/// not.) When the metadata is full, what makes room is still to be had.
+/// (Planted by a reviewer: the total limit applied to settings too, and namespaces' limits did
+/// not.) When the metadata are full, changes that free space are still possible.
 #[test]
 fn settings_can_be_changed_when_the_metadata_is_full() {
     let mut world = World::found(3, 59);
@@ -1075,7 +1076,7 @@ fn settings_can_be_changed_when_the_metadata_is_full() {
     settings(&mut clients, &mut world, "a", r#"{"keys_max": 1}"#);
 }
 
-/// (Planted by a stranger: watches of a client that is gone stayed.)
+/// (Planted by a reviewer: watches of a disconnected client stayed.)
 #[test]
 fn who_is_gone_is_told_nothing() {
     let mut world = World::found(1, 60);

@@ -1,11 +1,11 @@
 //! Service metadata while leaders crash, hang and are cut off (MAL-10, -13): every key is a
-//! linearizable register, every watch is told every revision once, and what was answered is not
+//! linearizable register, every watch gets every revision once, and acknowledged changes are not
 //! lost.
 //!
 //! ```text
 //!  4 clients: set, get, compare-and-set over any monitor ─▶ history ─▶ nacre-history
 //!  3 watchers that change monitors ─▶ their events == the leader's history
-//!  a validator and a trigger in Lua ─▶ no value that it forbids was ever there; every revision has its note, once
+//!  a validator and a trigger in Lua ─▶ no forbidden value ever exists; every revision is recorded once
 //! ```
 
 use crate::harness::{World, ms};
@@ -26,7 +26,7 @@ struct Someone {
     who: Entity,
     role: MetaClient,
     session: MonId,
-    /// In flight: the request, and what the history will say of it.
+    /// In flight: the request, and its record in the history.
     open: Option<(MetaId, Record)>,
     number: u64,
     told: Vec<MetaEvent>,
@@ -69,9 +69,9 @@ fn key(n: u64) -> String {
     format!("reg/{n}")
 }
 
-/// Lua of the registers' namespace: values only grow, and every revision is noted down. What it
-/// says of the state as it is when a change is applied holds for every value that anybody ever
-/// sees; a judgement on an older state would let some shrink.
+/// Lua of the registers' namespace: values only grow, and every revision is recorded. A judgement
+/// on the state at the time of application makes that hold for every value that is ever read; a
+/// judgement on an older state would let some shrink.
 const GROWS: &str = "function validate(key, old, new)
   if old ~= nil and tonumber(new) <= tonumber(old) then error('it does not grow') end
 end";
@@ -111,7 +111,7 @@ fn rules(world: &mut World, mons: u32) {
     );
 }
 
-/// What validator, trigger and lease promise, over all revisions there were.
+/// The guarantees of validator, trigger and lease, over all revisions.
 fn check_rules(meta: &Meta, truth: &[MetaEvent]) {
     let mut newest: BTreeMap<Name, u64> = BTreeMap::new();
     for event in truth {
@@ -145,7 +145,7 @@ fn check_rules(meta: &Meta, truth: &[MetaEvent]) {
     );
 }
 
-/// What a client does next.
+/// The next action of a client.
 fn next_call(world: &mut World, someone: &Someone, value: u64) -> (MetaCall, Record) {
     let key = key(world.dice.below(KEYS));
     let span = MetaSpan::Key {
@@ -190,7 +190,7 @@ fn next_call(world: &mut World, someone: &Someone, value: u64) -> (MetaCall, Rec
             )
         }
         _ => {
-            // Some value that was written lately: a hit now and then.
+            // Some recently written value: it matches occasionally.
             let expect = value.saturating_sub(1 + world.dice.below(6)).max(1);
             (record.op, record.expect) = (Kind::Cas, Some(expect));
             let target = MetaTarget::Value {
@@ -242,7 +242,7 @@ fn finish(done: MetaDone, now: Time, mut record: Record) -> Record {
     record
 }
 
-/// Breaks something, or mends everything.
+/// Causes a fault, or ends all of them.
 fn disturb(world: &mut World, mons: u32) {
     let down: Vec<MonId> = world
         .nodes
@@ -301,8 +301,8 @@ fn run(seed: u64, mons: u32, disturbances: u32) {
         read = world.inbox.len();
         for (_, from, to, message) in arrived {
             let everybody = clients.iter_mut().chain(&mut watchers);
-            // A connection that was given up delivers nothing any more; what is left of a watch's
-            // may.
+            // A connection that was given up delivers no more answers; what is left of a watch's
+            // events may arrive.
             if let Some(someone) = everybody.into_iter().find(|someone| someone.who == to)
                 && from == Entity::Mon(someone.session)
             {
@@ -362,7 +362,7 @@ fn run(seed: u64, mons: u32, disturbances: u32) {
             next_disturbance = now + ms(300 + world.dice.below(1_500));
             disturb(&mut world, mons);
             if left == 0 {
-                // Mend what the last one broke.
+                // End the previous faults.
                 let broken: Vec<MonId> = world
                     .nodes
                     .iter()
@@ -418,8 +418,8 @@ fn run(seed: u64, mons: u32, disturbances: u32) {
     }
 }
 
-// Random faults hardly ever meet the moment in which a leader that was deposed does not know it;
-// here it is made. Went red when reads were answered without proof of leadership.
+// Random faults rarely hit the moment in which a deposed leader does not know it; here it is
+// forced. Failed when reads were answered without proof of leadership.
 #[test]
 fn a_leader_that_was_deposed_while_it_hung_answers_no_read_with_old_values() {
     let mut world = World::found(3, 71);
@@ -463,7 +463,7 @@ fn a_leader_that_was_deposed_while_it_hung_answers_no_read_with_old_values() {
     assert_eq!(pairs[0].value, "new");
 }
 
-// Went red when `Sessions::look` said `New` for what comes again.
+// Failed when `Sessions::look` returned `New` for resent requests.
 #[test]
 fn keys_are_linearizable_and_watches_gapless_while_leaders_fail() {
     for seed in 1..=6 {

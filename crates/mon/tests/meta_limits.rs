@@ -1,6 +1,6 @@
-//! F34: what validators and triggers may take from everybody else. One put took the leader 9.8 s;
-//! ten left no majority for 70 s; eight triggers on one prefix made 20,000 keys and 200,000 pending
-//! runs.
+//! F34: resources that validators and triggers may take from everything else. One put took the
+//! leader 9.8 s; ten left no majority for 70 s; eight triggers on one prefix made 20,000 keys and
+//! 200,000 pending runs.
 
 use crate::harness::{World, ms};
 use crate::meta::{Clients, client, put, reply_to, transact};
@@ -15,7 +15,7 @@ use nacre_wire::msg::meta::{MetaError, MetaOp, MetaResult};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// `spin` is ended by a clock, `long` takes all the time of a turn, anything else is nothing.
+/// `spin` is stopped by a clock, `long` takes all the time of a turn, others take none.
 #[derive(Default)]
 struct Slow {
     overruns: u64,
@@ -101,7 +101,7 @@ fn suspended(world: &mut World) -> bool {
     found.is_some()
 }
 
-// Went red when `count_overruns` did nothing.
+// Failed when `count_overruns` did nothing.
 #[test]
 fn a_program_that_the_clock_ends_again_and_again_is_suspended_until_it_is_another() {
     let (mut world, mut clients) = world();
@@ -152,7 +152,7 @@ fn a_program_that_the_clock_ends_again_and_again_is_suspended_until_it_is_anothe
     assert!(!suspended(&mut world));
 }
 
-// Went red when the leader proposed again at once after such a turn: the rest was no rest.
+// Failed when the leader proposed again at once after such a turn: there was no pause.
 #[test]
 fn the_leader_rests_from_programs_and_does_everything_else_meanwhile() {
     let (mut world, mut clients) = world();
@@ -178,7 +178,7 @@ fn the_leader_rests_from_programs_and_does_everything_else_meanwhile() {
             )
         })
         .collect();
-    // Commands of others do not wait for twenty turns.
+    // Other clients' commands do not wait for twenty turns.
     world
         .command(
             leader,
@@ -206,7 +206,7 @@ fn the_leader_rests_from_programs_and_does_everything_else_meanwhile() {
     assert!(span > ms(19 * 50), "{span:?}");
 }
 
-// Went red when `commit` did not look at how many wait: sixteen million runs.
+// Failed when `commit` did not check the number of pending runs: sixteen million runs.
 #[test]
 fn triggers_that_multiply_end() {
     let mut meta = Meta::default();
@@ -279,8 +279,8 @@ fn triggers_that_multiply_end() {
     );
 }
 
-/// A state is one transaction of a store, of at most 64 MiB, and one frame. Owners' names of
-/// leases, and what triggers were still to be told, were bounded by their number alone: some
+/// A state is one transaction of a store, of at most 64 MiB, and one frame. Only the numbers of
+/// leases and pending trigger runs were bounded, not the bytes of owners' names and events: some
 /// hundred MiB within all limits, and every monitor stopped at its next snapshot, and again after
 /// each start.
 #[test]

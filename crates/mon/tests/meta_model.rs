@@ -14,7 +14,7 @@ use nacre_wire::msg::meta::{
 };
 use std::collections::BTreeMap;
 
-/// Key ─▶ (value, version, lease): what anybody would write first.
+/// Key ─▶ (value, version, lease): the obvious implementation.
 type Model = BTreeMap<String, (u64, u64, u64)>;
 
 fn name(text: &str) -> Name {
@@ -87,7 +87,7 @@ fn random_ops(dice: &mut Dice, leases: &[u64], value: &mut u64) -> Vec<MetaOp> {
     ops
 }
 
-/// Carries the operations out on a copy, the plain way.
+/// Executes the operations on a copy, in the obvious way.
 fn naive(model: &Model, ops: &[MetaOp], lives: &[u64]) -> Option<Model> {
     let mut after = model.clone();
     for op in ops {
@@ -133,7 +133,7 @@ fn contents(meta: &Meta) -> Model {
         .collect()
 }
 
-// Went red when `Sessions::look` said `New` for what comes again, and when a lease's end left a
+// Failed when `Sessions::look` returned `New` for resent requests, and when a lease's end left a
 // key.
 #[test]
 fn random_transactions_do_what_a_naive_store_does() {
@@ -244,7 +244,7 @@ fn random_transactions_do_what_a_naive_store_does() {
     }
 }
 
-// Went red when `Draft::matching` forgot what the transaction had deleted.
+// Failed when `Draft::matching` ignored keys that the transaction had deleted.
 #[test]
 fn a_transactions_later_parts_see_its_earlier_ones() {
     let mut meta = Meta::default();
@@ -285,7 +285,7 @@ fn a_transactions_later_parts_see_its_earlier_ones() {
     );
 }
 
-// Went red when `push` did not trim.
+// Failed when `push` did not trim.
 #[test]
 fn history_is_bounded_by_count_and_bytes_and_says_when_it_is_compacted() {
     let all = MetaSpan::Prefix {
@@ -313,7 +313,7 @@ fn history_is_bounded_by_count_and_bytes_and_says_when_it_is_compacted() {
     meta.check_all();
 }
 
-// Went red when guards were not looked at.
+// Failed when guards were not checked.
 #[test]
 fn what_rests_on_a_key_that_moved_does_nothing_and_is_not_remembered() {
     let mut meta = Meta::default();
@@ -342,7 +342,7 @@ fn what_rests_on_a_key_that_moved_does_nothing_and_is_not_remembered() {
         meta.apply(Epoch(3), guarded(1), &mut Vec::new()),
         Outcome::Done { revision: 2, .. }
     ));
-    // Now it was done: moved guards or not, it is answered.
+    // Now it was executed: whatever its guards, it is answered.
     assert!(matches!(
         meta.apply(Epoch(3), guarded(0), &mut Vec::new()),
         Outcome::Done { revision: 2, .. }
@@ -386,7 +386,7 @@ fn limits_hold_for_the_transaction_as_a_whole_and_shrinking_is_always_allowed() 
     ));
 }
 
-// Went red when `Fired` did not look for its pending event, and when the depth was not looked at.
+// Failed when `Fired` did not look for its pending event, and when the depth was not checked.
 #[test]
 fn a_triggers_work_is_done_once_and_chains_of_triggers_end() {
     let mut meta = Meta::default();

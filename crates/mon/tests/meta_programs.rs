@@ -11,9 +11,9 @@ use nacre_wire::msg::meta::{MetaCall, MetaError, MetaEvent, MetaOp, MetaResult, 
 use serde_json::json;
 use std::time::Duration;
 
-/// `max N`: numbers only, larger ones become N. `fill N`: N bytes, whatever was given. `copy`: a
-/// trigger that writes each changed key's name to `log/REVISION`. `again`: a trigger that changes
-/// its own namespace.
+/// `max N`: numbers only, larger ones become N. `fill N`: N bytes, for any input. `copy`: a trigger
+/// that writes each changed key's name to `log/REVISION`. `again`: a trigger that changes its own
+/// namespace.
 pub struct Words;
 
 impl Programs for Words {
@@ -115,7 +115,7 @@ fn admin(world: &mut World, clients: &mut Clients, key: &str, value: &str) {
     );
 }
 
-// Went red when `validate` was not called.
+// Failed when `validate` was not called.
 #[test]
 fn a_validator_rejects_and_rewrites_before_anything_is_stored() {
     let (mut world, mut clients) = world(61);
@@ -167,8 +167,8 @@ fn a_validator_rejects_and_rewrites_before_anything_is_stored() {
         transact(vec![MetaOp::Delete { span }]),
     );
     assert!(matches!(error, MetaError::Invalid { .. }), "{error}");
-    // A program that is not there refuses, it does not wave through. (Only a transaction that does
-    // both gets there.)
+    // A missing program causes a refusal, not an acceptance. (Only a transaction that does both
+    // gets there.)
     let span = MetaSpan::Key {
         key: "nacre/program/gone".into(),
     };
@@ -189,7 +189,7 @@ fn a_validator_rejects_and_rewrites_before_anything_is_stored() {
     );
 }
 
-// Went red when the guards were left out: a value that the new validator forbids got in behind it.
+// Failed when the guards were left out: a value that the new validator forbids was stored after it.
 #[test]
 fn what_a_validator_allowed_is_judged_again_when_the_rules_have_moved() {
     let (mut world, mut clients) = world(62);
@@ -200,7 +200,7 @@ fn what_a_validator_allowed_is_judged_again_when_the_rules_have_moved() {
         "nacre/namespace/n",
         r#"{"validator": "small"}"#,
     );
-    // Rules and writes at once, in one proposal and in neighbouring ones.
+    // Rules and writes concurrently, in one proposal and in neighbouring ones.
     for round in 0..20 {
         let most = if round % 2 == 0 { 5 } else { 10 };
         let rule = format!("max {most}");
@@ -241,7 +241,7 @@ fn what_a_validator_allowed_is_judged_again_when_the_rules_have_moved() {
         }
         world.run(ms(20));
     }
-    // The history has all revisions: each value is what the rules of its time make of it.
+    // The history has all revisions: each value is the result of the rules of its time.
     let meta = world.mon(MonId(0)).state().expect("runs").meta();
     let (mut most, mut values) = ("10".to_owned(), 0);
     for event in meta.history().since(1, &prefix("")).expect("kept") {
@@ -260,8 +260,8 @@ fn what_a_validator_allowed_is_judged_again_when_the_rules_have_moved() {
 }
 
 /// A transaction whose compares did not hold when it was judged, and whose other branch has nothing
-/// to judge, was guarded by nothing: an entry before it in the same proposal made them hold, and
-/// what no validator had seen was stored. (Found by reading.)
+/// to judge, had no guards: an earlier entry in the same proposal made them hold, and a value
+/// without validation was stored. (Found by reading the code.)
 #[test]
 fn a_branch_that_is_chosen_later_is_judged_all_the_same() {
     let (mut world, mut clients) = world(64);
@@ -275,7 +275,7 @@ fn a_branch_that_is_chosen_later_is_judged_all_the_same() {
     let mut carried_out = 0;
     for round in 0..20 {
         let open = format!("free/{round}");
-        // Some before and some behind it, in one proposal and in neighbouring ones.
+        // Some before and some after it, in one proposal and in neighbouring ones.
         let mut sent = Vec::new();
         for n in 0..8 {
             let call = match n {
@@ -307,7 +307,7 @@ fn a_branch_that_is_chosen_later_is_judged_all_the_same() {
     );
 }
 
-// Went red when `take` did not look at what is pending.
+// Failed when `take` did not check the pending runs.
 #[test]
 fn triggers_run_after_commit_once_also_when_the_leader_dies() {
     let (mut world, mut clients) = world(63);
@@ -325,7 +325,7 @@ fn triggers_run_after_commit_once_also_when_the_leader_dies() {
         );
         made.push((format!("log/{}", reply.revision), format!("n/x{n}")));
         if n % 3 == 0 {
-            // Answered a moment ago: the trigger's work may be anywhere on its way.
+            // Just answered: the trigger's run may be at any stage.
             world.crash(via);
             world.run(Duration::from_micros(u64::from(n) * 300));
             let successor = world.elect();
@@ -429,7 +429,7 @@ fn a_lease_that_ends_sets_triggers_off_too() {
     );
 }
 
-// A monitor without a language refuses what needs one.
+// A monitor without a language refuses requests that need one.
 #[test]
 fn without_programs_a_validator_refuses_everything() {
     let mut world = World::found_with(1, 66, || Box::new(NoPrograms));
@@ -456,7 +456,7 @@ fn without_programs_a_validator_refuses_everything() {
     );
 }
 
-// F63: a lease's end took keys away that a validator does not let go. Went red when `ending` asked
+// F63: a lease's end deleted keys whose deletion a validator rejects. Failed when `ending` called
 // no validator.
 #[test]
 fn a_lease_that_ends_takes_no_key_that_a_validator_keeps() {
@@ -486,7 +486,7 @@ fn a_lease_that_ends_takes_no_key_that_a_validator_keeps() {
         MonId(0),
         transact(vec![put("n/kept"), put("n/free"), put("m/other")]),
     );
-    // By its owner it is refused, as the deletion would be.
+    // Its owner's revocation is refused, as the deletion would be.
     let error = clients.fails(&mut world, who, MonId(0), MetaCall::Revoke { lease });
     assert!(
         matches!(&error, MetaError::Rejected { message, .. } if message.contains("stays")),
@@ -521,9 +521,9 @@ fn a_lease_that_ends_takes_no_key_that_a_validator_keeps() {
     assert_eq!(said(&world), 3, "each monitor's log says it once");
 }
 
-/// Text that one deletion makes of thousands of keys was more than a proposal holds. The leader
-/// threw it away and made it again, for ever, and so did its successors and all of them after a
-/// restart. (Found by reading.)
+/// The text that one deletion makes of thousands of keys exceeded a proposal. The leader discarded
+/// and built it again, for ever, and so did its successors and all of them after a restart. (Found
+/// by reading the code.)
 #[test]
 fn a_trigger_that_has_much_to_say_says_as_much_as_there_is_room_for() {
     let (mut world, mut clients) = world(68);
@@ -543,7 +543,7 @@ fn a_trigger_that_has_much_to_say_says_as_much_as_there_is_room_for() {
         "{reply:?}"
     );
     world.run(Duration::from_secs(2));
-    // It goes on, and nothing waits any more.
+    // It continues, and nothing is pending any more.
     clients.ask(
         &mut world,
         who,
@@ -575,8 +575,8 @@ fn a_trigger_that_has_much_to_say_says_as_much_as_there_is_room_for() {
     );
 }
 
-/// A validator may make much of little: what no proposal can hold is refused. It was thrown away
-/// and judged again for ever. (Found by reading.)
+/// A validator may enlarge a value: an entry that no proposal can hold is refused. It was discarded
+/// and judged again for ever. (Found by reading the code.)
 #[test]
 fn what_a_validator_makes_too_large_is_refused() {
     let (mut world, mut clients) = world(69);
@@ -601,8 +601,8 @@ fn what_a_validator_makes_too_large_is_refused() {
     );
 }
 
-/// A lease with large keys that a validator keeps: setting them free took more than a proposal
-/// holds, and it never ended. (Found by reading.)
+/// A lease with large keys whose deletion a validator rejects: detaching them exceeded a proposal,
+/// and it never ended. (Found by reading the code.)
 #[test]
 fn a_lease_that_ends_sets_large_keys_free_in_portions() {
     let (mut world, mut clients) = world(70);

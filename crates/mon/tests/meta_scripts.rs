@@ -1,5 +1,5 @@
-//! Validators and triggers in Lua (MAL-13): what they may say, what becomes of those that
-//! misbehave, and what is refused before it can.
+//! Validators and triggers in Lua (MAL-13): their possible results, the handling of misbehaving
+//! ones, and what is refused beforehand.
 
 use crate::harness::World;
 use crate::meta::{Clients, client, put, transact};
@@ -77,7 +77,7 @@ fn what_a_validator_returns_is_what_happens() {
         Verdict::Rewrite("9007199254740994nil".into()),
         "64 bits, and no object"
     );
-    // What makes no sense, and what befalls a script, is no verdict.
+    // Invalid results and failures of a script are no verdict.
     for (text, line) in [
         ("return 7", 1),
         ("return {}", 1),
@@ -94,7 +94,7 @@ fn what_a_validator_returns_is_what_happens() {
     assert!(matches!(judged("x = 1", None, None), Verdict::Failed(_)));
 }
 
-// Each of them a way to be slow, large or deep. Without a budget most of them never end.
+// Each of them is slow, large or deep in its own way. Without a budget most of them never end.
 #[test]
 fn hostile_programs_are_stopped_and_the_next_one_runs() {
     let hostile = [
@@ -122,7 +122,7 @@ fn hostile_programs_are_stopped_and_the_next_one_runs() {
         let verdict = scripts.validate(program(&source), &request(None, Some("x")));
         assert!(matches!(verdict, Verdict::Failed(_)), "{text}: {verdict:?}");
         let steps = scripts.steps() - before;
-        // What one step may still add is bounded by what it works on.
+        // What one step may add is bounded by its operands.
         assert!(
             steps <= VALIDATOR.instructions + 10_000,
             "{text}: {steps} steps"
@@ -298,8 +298,8 @@ fn log(world: &mut World) -> String {
 
 const EVEN: &str = "function validate(key, old, new)\n  local n = tonumber(new)\n  if n % 2 == 1 then error('odd') end\n  return tostring(n)\nend";
 
-// Went red, a sentence at a time, when `check_programs` left out the program, the settings, the
-// roles and the deletions.
+// Failed, a sentence at a time, when `check_programs` left out the program, the settings, the roles
+// and the deletions.
 #[test]
 fn what_would_not_work_is_refused_when_it_is_said() {
     let (mut world, mut clients) = world(161);
@@ -369,7 +369,7 @@ fn what_would_not_work_is_refused_when_it_is_said() {
         why.contains("cannot be the validator of namespace `n`"),
         "{why}"
     );
-    // Both at once is one change; and what nobody uses any more may go.
+    // Both at once is one change; and an unused program may be removed.
     let both = vec![
         put("nacre/namespace/n", r#"{"validator": "q"}"#),
         put("nacre/program/q", "function validate() return 'q' end"),
@@ -390,7 +390,7 @@ fn what_would_not_work_is_refused_when_it_is_said() {
     assert!(!stored.iter().any(|(key, _)| key == "nacre/program/p"));
 }
 
-// Went red when failures were said as the lines of triggers are.
+// Failed when failures were logged like the lines of triggers.
 #[test]
 fn a_program_that_fails_is_in_the_log_once_for_each_version() {
     let (mut world, mut clients) = world(162);
@@ -467,8 +467,8 @@ fn a_program_that_fails_is_in_the_log_once_for_each_version() {
     assert_eq!(count(&log(world), "validator of `n`, failed"), 2);
 }
 
-// Went red when `if_revision` was not looked at, and when its key was not guarded: two triggers of
-// one revision are judged together.
+// Failed when `if_revision` was not checked, and when its key was not guarded: two triggers of one
+// revision are judged together.
 #[test]
 fn a_triggers_conditions_hold_when_its_changes_are_made() {
     let (mut world, mut clients) = world(163);
@@ -514,8 +514,8 @@ fn a_triggers_conditions_hold_when_its_changes_are_made() {
     assert_eq!(clients.get(world, client(1), MonId(1), "m/last").len(), 1);
 }
 
-// Went red when nothing of a removal's entry said that it rests on the settings: they were judged
-// together, both fine, and the program was gone.
+// Failed when a removal's entry did not record that it depends on the settings: they were judged
+// together, both valid, and the program was removed.
 #[test]
 fn a_program_is_not_removed_behind_settings_that_are_judged_at_the_same_time() {
     let (mut world, mut clients) = world(164);
@@ -533,7 +533,7 @@ fn a_program_is_not_removed_behind_settings_that_are_judged_at_the_same_time() {
     for round in 0..24 {
         let namespace = format!("nacre/namespace/n{round}");
         set(world, clients, "nacre/program/p", EVEN);
-        // Now the settings first, now the removal; or another text that judges no more.
+        // Once the settings first, once the removal; or another text that no longer judges.
         let name = put(&namespace, r#"{"validator": "p"}"#);
         let other = if round % 4 < 2 {
             remove.clone()

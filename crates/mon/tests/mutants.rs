@@ -1,5 +1,5 @@
-//! Every planted bug of monitors is caught by its story. Run by `./x mutants`, with the feature
-//! `mutants`; one at a time, since the switch is one for all.
+//! Every planted bug of monitors is detected by its story. Run by `./x mutants` with the feature
+//! `mutants`; one at a time, since the switch is global.
 #![allow(
     missing_docs,
     dead_code,

@@ -1,4 +1,4 @@
-//! What planted bugs of monitors break ([`nacre_mon::Mutant`]): each story must pass, and fail with
+//! Effects of planted bugs of monitors ([`nacre_mon::Mutant`]): each story must pass, and fail with
 //! its bug (`mutants.rs`).
 
 use crate::harness::{CLUSTER, World, ms};
@@ -12,8 +12,8 @@ use nacre_wire::msg::Message;
 use nacre_wire::msg::meta::{MetaCall, MetaResult, MetaWatch};
 use std::time::Duration;
 
-/// A number of a lease comes once: who held it before it was revoked must not keep its successor
-/// alive, or put keys under it.
+/// A lease number is used once: the holder of a revoked lease must not keep its successor alive, or
+/// attach keys to it.
 pub fn numbers_of_leases_never_come_again() {
     let mut world = World::found(3, 81);
     let leader = world.elect();
@@ -39,7 +39,7 @@ pub fn numbers_of_leases_never_come_again() {
     assert!(third > second, "lease {third} after {second} was revoked");
 }
 
-/// What a monitor that is far behind is given is the whole state.
+/// A monitor that is far behind gets the complete state.
 pub fn a_snapshot_has_everything() {
     let mut state = State::new(ClusterMap::empty(
         CLUSTER,
@@ -69,7 +69,7 @@ pub fn a_snapshot_has_everything() {
     };
     state.apply(&proposal.to_bytes()).expect("it fits");
     let other = State::from_image(&state.to_image()).expect("an image");
-    // Digests are equal whatever an image leaves out: whole maps are compared.
+    // Digests do not cover what an image leaves out: compare whole maps.
     assert_eq!(
         (other.map(), other.map().digest),
         (state.map(), state.map().digest)
@@ -90,7 +90,7 @@ pub fn a_snapshot_has_everything() {
     );
 }
 
-/// A leader that was deposed while it hung gives no old values.
+/// A leader that was deposed while it hung returns no old values.
 pub fn no_read_is_stale() {
     let mut world = World::found(3, 71);
     let old = world.elect();
@@ -122,7 +122,7 @@ pub fn no_read_is_stale() {
     );
 }
 
-/// A watch is told of every revision.
+/// A watch gets every revision.
 pub fn watches_have_no_gaps() {
     let mut world = World::found(3, 82);
     let leader = world.elect();
@@ -134,7 +134,7 @@ pub fn watches_have_no_gaps() {
     };
     world.say(client(9), leader, Epoch::NONE, Message::MetaWatch(watch));
     world.run(ms(50));
-    // Together in one proposal, most of them.
+    // Most of them together in one proposal.
     for who in 1..=8 {
         clients.send(
             &mut world,

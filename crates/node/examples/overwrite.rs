@@ -1,11 +1,11 @@
 //! Operations per second and processor time per operation: 4 KiB durable overwrites and warm reads
-//! at depth 16, three copies.
+//! at depth 16, three replicas.
 //!
 //!     cargo run --release -p nacre-node --example overwrite -- embedded|tcp [SECONDS]
 //!
-//! `tcp` starts one monitor and three OSDs as processes of their own and counts their processor
-//! time too. Preconditioned (every object exists), counted until everything is drained. Expected:
-//! DESIGN §10, at most 60 µs and 12 µs with all processes together.
+//! `tcp` starts one monitor and three OSDs as separate processes and includes their processor time.
+//! All objects exist before the measurement; the count ends when all operations have completed.
+//! Expected: DESIGN §10, at most 60 µs and 12 µs with all processes together.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -68,7 +68,8 @@ impl Processes {
         };
         Self(daemons.into_iter().map(spawn).collect())
     }
-    /// Processor time of all, in nanoseconds (the kernel counts it in ticks of 10 ms here).
+    /// Processor time of all processes, in nanoseconds (the kernel counts it in ticks of 10 ms
+    /// here).
     fn cpu_ns(&self) -> u64 {
         let of = |child: &Child| {
             let text =

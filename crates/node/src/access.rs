@@ -4,18 +4,19 @@
 //!  threads, tasks ──Call──▶ Port ──(one wake-up for many)──▶ Access ──▶ nacre_client::Client
 //!        ◀──────────────── Slot ◀───────────────────────────── completions
 //! ```
-//! Commands are sent by the host itself: a command that reads is asked again over a new session
-//! with the monitors; one that may have written is answered "unknown" when its session breaks,
-//! never sent twice.
+//! The host sends commands itself. A read-only command is resent over a new session with the
+//! monitors. A command that may have written is answered "unknown" when its session breaks, and
+//! never resent.
 //!
-//! *No such pool* is the monitors' majority's word, never one map's: this client's map may come
-//! from a monitor that lags behind. An operation on a pool that the map has not is held, the
-//! monitors are asked for all pools, and it goes on or ends as they say.
+//! *No such pool* is only answered by a majority of the monitors, never from one map: this client's
+//! map may come from a lagging monitor. An operation on a pool that is not in the map is held and
+//! the monitors are asked for all pools. Their answer resumes or fails the operation.
 //!
-//! *What was changed before a client came, it finds*: its first map may be a lagging monitor's too,
-//! so it asks their majority at which epoch they are, and begins nothing with an older map. The
-//! OSDs then have that epoch as well before they act, since each message says its sender's. Without
-//! a majority no one can say: after [`FIRST_MAP_MAX`] it works with the map that it has.
+//! *A client sees what was changed before it connected*. Its first map may be a lagging monitor's
+//! too, so it asks a majority for the current epoch and starts nothing with an older map. The OSDs
+//! then have that epoch as well before they act, since each message carries its sender's epoch.
+//! Without a majority the epoch is unknown: after [`FIRST_MAP_MAX`] the client works with the map
+//! that it has.
 //!
 //! Invariant: every call is answered exactly once: by the cluster, by its deadline, or when the
 //! client stops.
@@ -43,7 +44,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// What a caller wants.
+/// A request of a caller.
 pub enum Call {
     /// An operation on an object.
     Operate {
@@ -59,13 +60,13 @@ pub enum Call {
         deadline: Time,
         reply: Sender<Result<String, Error>>,
     },
-    /// The map, of this epoch or newer.
+    /// A map of this epoch or newer.
     Map {
         at_least: Epoch,
         deadline: Time,
         reply: Sender<Result<Arc<ClusterMap>, Error>>,
     },
-    /// A watch; the answer to its registration.
+    /// Registers a watch; answered when it is registered.
     Watch {
         pool: PoolId,
         object: ObjectId,
@@ -75,14 +76,14 @@ pub enum Call {
         reply: Sender<Result<Done, Error>>,
         permit: Permit,
     },
-    /// A watcher has a notify.
+    /// Acknowledges a notify for a watcher.
     Acknowledge {
         watch: WatchId,
         notify: RequestId,
         data: Bytes,
         reply: Sender<Result<(), WatchError>>,
     },
-    /// A watch is not wanted any more.
+    /// Ends a watch.
     Unwatch { watch: WatchId },
     /// A request about metadata.
     Meta {
@@ -90,26 +91,25 @@ pub enum Call {
         deadline: Time,
         reply: Sender<Result<(u64, MetaResult), Error>>,
     },
-    /// Tell of changes of metadata.
+    /// Subscribes to changes of metadata.
     MetaWatch {
         span: MetaSpan,
         from: u64,
         sink: Arc<Sink>,
     },
-    /// No more.
+    /// Ends such a subscription.
     MetaUnwatch { sink: Arc<Sink> },
-    /// What has been in flight for longer than this.
+    /// Lists operations in flight for longer than this.
     Blocked {
         than: Duration,
         reply: Sender<Vec<Blocked>>,
     },
 }
 
-/// How long an answer about the pools is waited for before it is asked again.
+/// Time to wait for the list of pools before it is requested again.
 const POOLS_MAX: Duration = Duration::from_secs(10);
 
-/// How long a client that has just come waits for the monitors' majority to say how new its map has
-/// to be.
+/// How long a new client waits for the majority of the monitors to report the current epoch.
 const FIRST_MAP_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
@@ -118,7 +118,7 @@ struct Inbox {
     closed: Option<String>,
 }
 
-/// Where callers leave their calls.
+/// Queue of the callers' calls.
 pub struct Port {
     inbox: Mutex<Inbox>,
     waker: Arc<Waker>,
@@ -138,7 +138,7 @@ impl Port {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
-    /// Leaves a call.
+    /// Queues a call.
     ///
     /// # Errors
     /// The client has stopped.
@@ -152,13 +152,13 @@ impl Port {
         self.waker.wake();
         Ok(())
     }
-    /// No more calls are taken; those that wait are dropped, which their callers notice.
+    /// Closes the queue; returns the pending calls. Dropping them tells their callers.
     pub fn close(&self, why: &str) -> Vec<Call> {
         let mut inbox = self.lock();
         inbox.closed.get_or_insert_with(|| why.to_owned());
         std::mem::take(&mut inbox.calls)
     }
-    /// Why it stopped, if it did.
+    /// Why the client stopped, if it did.
     pub fn closed(&self) -> Option<String> {
         self.lock().closed.clone()
     }
@@ -180,10 +180,10 @@ struct Asked {
     reply: For,
 }
 
-/// Whom an answer is for.
+/// Recipient of an answer.
 enum For {
     Caller(Sender<Result<String, Error>>),
-    /// Ourselves: which pools there are, and in which epoch.
+    /// This client itself: the pools and their epoch.
     Pools,
 }
 impl For {
@@ -201,15 +201,15 @@ pub struct Access {
     pub instance: Instance,
     port: Option<Arc<Port>>,
     running: BTreeMap<OpId, Running>,
-    /// Who hears of what is watched.
+    /// Receivers of the events of each watch.
     watching: BTreeMap<WatchId, Arc<Hearing>>,
     held: VecDeque<(Time, Call)>,
     asked: BTreeMap<u64, Asked>,
-    /// Pools that the monitors know; our map is to follow.
+    /// Pools that the monitors know and this client's map lacks so far.
     coming: BTreeSet<PoolId>,
-    /// At which epoch the monitors were when this client came, once their majority has said so.
+    /// The monitors' epoch when this client connected, once a majority has reported it.
     came_at: Option<Epoch>,
-    /// Until then it waits for that; before the first session it has no map anyway.
+    /// Until then the client waits for that epoch; before the first session it has no map anyway.
     patient_until: Time,
     next_token: u64,
     session: bool,
@@ -221,9 +221,9 @@ pub struct Access {
     heard: Vec<WatchEvent>,
 }
 
-/// What the callers' map is waited for with.
+/// Reported as the reason of waiting while there is no map.
 const NO_MAP: &str = "no monitor has answered yet; are the monitors running?";
-/// The same when there is one, and it lacks something that exists, or may exist.
+/// Reported while there is a map that lacks something that exists or may exist.
 const OLD_MAP: &str =
     "the monitors have not sent the newest map; `nacre health detail` says what is wrong";
 
@@ -265,7 +265,7 @@ impl Role for Access {
 }
 
 impl Access {
-    /// Without a port the host's owner submits and takes completions himself.
+    /// Without a port, the owner of the host submits and takes completions itself.
     pub fn new(client: Client, instance: Instance, port: Option<Arc<Port>>) -> Self {
         Self {
             client,
@@ -313,8 +313,8 @@ impl Access {
                 reply,
                 permit,
             } => {
-                // The role refuses what it has no room or no map for, and then has not taken it:
-                // keep a copy until it has. It shares the payload's bytes.
+                // The role refuses an operation when it lacks space or a map, and does not consume
+                // it then: keep a copy until it is accepted. The copy shares the payload's bytes.
                 let pool = operation.pool;
                 if self.lacks(pool) {
                     self.held.push_back((
@@ -391,7 +391,8 @@ impl Access {
                             },
                         );
                     }
-                    // The map may be older than the pool: whoever waits too long hears so.
+                    // The map may be older than the pool: a caller that reaches its deadline is
+                    // told so.
                     Err(Refused::Busy | Refused::NotConnected | Refused::NoSuchPool) => {
                         let call = Call::Watch {
                             pool,
@@ -419,7 +420,7 @@ impl Access {
             }
             Call::Unwatch { watch } => {
                 self.watching.remove(&watch);
-                // Its answer is nobody's; without room it is tried again.
+                // The answer has no recipient; if the queue is full it is retried.
                 if self.client.unwatch(now, watch).is_err() {
                     self.held.push_back((begun, Call::Unwatch { watch }));
                 }
@@ -430,7 +431,7 @@ impl Access {
                 deadline,
                 reply,
             } => {
-                // A longer one never leaves, and its caller waits for an answer.
+                // A longer command is never sent, and its caller would wait for the answer.
                 if let Err(why) =
                     Measure::of("the command", &request).fits("the command", CLIENT_BYTES_MAX)
                 {
@@ -478,19 +479,19 @@ impl Access {
         }
     }
 
-    /// Whether our map may be from before we came.
+    /// Whether the map may be older than this client's connection.
     fn has_old_map(&self, now: Time) -> bool {
         now < self.patient_until && self.came_at.is_none_or(|epoch| self.client.epoch() < epoch)
     }
 
-    /// Whether there is a map, and it has not the pool.
+    /// Whether there is a map and it lacks the pool.
     fn lacks(&self, pool: PoolId) -> bool {
         self.client
             .map()
             .is_some_and(|map| !map.pools.contains_key(&pool))
     }
 
-    /// Asks the monitors which pools there are: once, whatever waits for it.
+    /// Asks the monitors for the pools: one request for all waiting operations.
     fn ask_for_pools(&mut self, now: Time) {
         if self
             .asked
@@ -502,7 +503,7 @@ impl Access {
         let token = self.next_token;
         self.next_token += 1;
         let request = nacre_command::Command::PoolLs {}.to_json().to_string();
-        // Those who wait have deadlines of their own; that nobody leads is answered sooner.
+        // Waiting operations have their own deadlines; without a leader the answer comes sooner.
         let deadline = now + POOLS_MAX;
         let asked = Asked {
             request,
@@ -516,8 +517,8 @@ impl Access {
         self.send_commands();
     }
 
-    /// The monitors' pools when they were asked at that time, or later: what waited then for others
-    /// waits in vain.
+    /// Handles the monitors' list of pools, requested at `asked_at`. Operations that waited then
+    /// for a pool that is not in it fail.
     fn on_pools(&mut self, asked_at: Time, reply: &str) {
         let Ok(reply) = serde_json::from_str::<Value>(reply) else {
             return;
@@ -587,7 +588,7 @@ impl Access {
                     None,
                 ) => {
                     self.on_pools(begun, &reply.reply);
-                    // Those that came after the question are asked for again.
+                    // For operations that came after the request, ask again.
                     self.retry_held(now);
                 }
                 (Some(asked), None) => asked.reply.send(Ok(reply.reply)),
@@ -606,7 +607,7 @@ impl Access {
         }
     }
 
-    /// Begins again what waited for a map or for room.
+    /// Retries operations that waited for a map or for space in the queue.
     fn retry_held(&mut self, now: Time) {
         for (begun, call) in std::mem::take(&mut self.held) {
             self.begin(now, begun, call);
@@ -638,7 +639,7 @@ impl Access {
         }
     }
 
-    /// Whether a command has been sent and not been answered.
+    /// Whether a command was sent and is unanswered.
     pub fn awaits_answers(&self) -> bool {
         self.asked.values().any(|asked| asked.sent) || self.meta.awaits_answers()
     }
@@ -660,15 +661,14 @@ impl Access {
         }
         self.meta.on_tick(now);
         if self.expire_at <= now {
-            // Deadlines of callers are seconds; looking at them four times a second is exact
-            // enough.
+            // Callers' deadlines are in seconds; checking four times a second is exact enough.
             self.expire_at = now + Duration::from_millis(250);
             self.expire(now);
         }
     }
 
     fn expire(&mut self, now: Time) {
-        // Whoever asked for a watch and did not wait for it will never hear of it.
+        // A caller that registered a watch and gave up waiting never receives its events.
         let nobodys = |hearing: &Arc<Hearing>| Arc::strong_count(hearing) == 1;
         let left: Vec<WatchId> = self
             .watching
@@ -735,7 +735,7 @@ impl Access {
             | Call::MetaWatch { .. }
             | Call::MetaUnwatch { .. } => false,
         };
-        // Patience is over: what waits for a newer map goes on with this one.
+        // The wait for a newer map is over: waiting operations continue with this one.
         let began_with_it = self
             .came_at
             .is_some_and(|epoch| self.client.epoch() >= epoch);
@@ -743,7 +743,7 @@ impl Access {
             self.came_at = Some(Epoch::NONE);
             self.retry_held(now);
         }
-        // Asked in vain (nobody led, say): again, while somebody waits.
+        // The request failed (no leader, for example): repeat it while operations wait.
         let unknown = |pool| self.lacks(pool) && !self.coming.contains(&pool);
         if self.held.iter().any(
             |(_, call)| matches!(call, Call::Operate { operation, .. } if unknown(operation.pool)),
@@ -832,7 +832,7 @@ impl Access {
         }
     }
 
-    /// The client can go on no longer.
+    /// Stops the client after a fatal error.
     pub fn stop(&mut self, why: &str) {
         let stopped = || Error::Stopped {
             why: why.to_owned(),
@@ -877,7 +877,7 @@ impl Access {
     }
 }
 
-/// Whoever waits for it is told, however it ends: a watch has no deadline of its own.
+/// Tell waiting callers on every path: a watch has no deadline of its own.
 impl Drop for Access {
     fn drop(&mut self) {
         self.stop("it was closed");
@@ -898,7 +898,7 @@ mod tests {
     type Answer = Receiver<Result<Done, Error>>;
     const MON: Entity = Entity::Mon(MonId(0));
 
-    /// A map with pools 1 to `pools`; nobody serves them.
+    /// A map with pools 1 to `pools`, served by no OSD.
     fn map(pools: u64) -> ClusterMap {
         let mut map = ClusterMap::empty(
             ClusterId(1),
@@ -932,7 +932,7 @@ mod tests {
             case.answer(question, Ok(r#"{"pools": [{"id": 1}], "epoch": 1}"#));
             case
         }
-        /// A client that has just come.
+        /// A client that has just connected.
         fn stranger() -> Self {
             let now = Time(1_000_000_000);
             let port = Port::new(Arc::new(Waker::new().expect("a descriptor")));
@@ -972,7 +972,7 @@ mod tests {
             self.access.take_calls(self.now);
             receiver
         }
-        /// Tokens of the questions that were sent since the last call.
+        /// Tokens of the requests sent since the last call.
         fn questions(&mut self) -> Vec<u64> {
             let mut out = Vec::new();
             self.access.take_outputs(self.now, &mut out);
@@ -1016,7 +1016,7 @@ mod tests {
     }
     use std::future::Future as _;
 
-    /// Waits for no one.
+    /// The answer if it is there; does not wait.
     fn now<T>(answer: &mut Receiver<T>) -> Option<T> {
         match std::pin::Pin::new(answer).poll(&mut Context::from_waker(TaskWaker::noop())) {
             Poll::Ready(answer) => answer,
@@ -1057,9 +1057,9 @@ mod tests {
         }
     }
 
-    /// A monitor that is lost may have done what it was told: that is said, and the command not
-    /// sent a second time. What only looks is asked again; it was not, and its caller waited until
-    /// its deadline. What was never sent is sent, whatever it does.
+    /// A monitor that is lost may have executed a command: its caller is told so, and the command
+    /// is not resent. A read-only command is resent; before, its caller waited until its deadline.
+    /// A command that was never sent is sent in any case.
     #[test]
     fn a_lost_session_asks_again_what_reads_and_never_what_writes() {
         let mut case = Case::new();
@@ -1106,8 +1106,8 @@ mod tests {
         assert!(case.commands().is_empty(), "nobody waits for it");
     }
 
-    /// A key or a command that no monitor could read was waited for until its deadline, with a
-    /// monitor and without: here there is no session yet, and each is answered before time passes.
+    /// A key or a command too large for any monitor waited for its deadline, with a monitor and
+    /// without: here there is no session yet, and each is answered before time passes.
     #[test]
     fn what_cannot_be_sent_is_refused_at_once() {
         let mut case = Case::new();
@@ -1151,7 +1151,7 @@ mod tests {
         );
     }
 
-    /// What is not waited for any more is not kept, nor sent again and again.
+    /// An operation whose caller gave up is neither kept nor resent.
     #[test]
     fn an_operation_whose_caller_gave_up_leaves_nothing() {
         let mut case = Case::new();
@@ -1174,8 +1174,8 @@ mod tests {
         let _all = block_on(case.port.gate.enter(64 << 20));
     }
 
-    /// A watch is kept for its watcher. One that was dropped before its watch was there has nobody
-    /// who ends it.
+    /// A watch exists for its watcher. If the watcher is dropped before the registration completes,
+    /// nothing else would end the watch.
     #[test]
     fn a_watch_that_nobody_hears_ends() {
         let mut case = Case::new();
@@ -1208,8 +1208,8 @@ mod tests {
         assert_eq!(heard, 0, "it is kept for nobody");
     }
 
-    /// A watcher read nothing for so long that its watch was ended here, and the monitors went on
-    /// telling this client what happened, for as long as it lived.
+    /// A watcher read nothing for so long that its watch was ended here, but the monitors kept
+    /// sending events to this client until it stopped.
     #[test]
     fn a_watch_that_ended_here_ends_at_the_monitors() {
         use nacre_wire::msg::meta::{MetaError, MetaEvent, MetaEvents};
@@ -1263,8 +1263,8 @@ mod tests {
         );
     }
 
-    /// Of two requests that waited for others of their client the second had less time, and was
-    /// answered only when the first one's time was over, too.
+    /// Two requests waited for others of their client. The second had less time, but was answered
+    /// only when the first one's time was over, too.
     #[test]
     fn each_request_about_metadata_has_a_time_of_its_own() {
         use nacre_wire::msg::meta::META_WINDOW;
@@ -1298,8 +1298,8 @@ mod tests {
         assert!(patient.iter_mut().all(|answer| now(answer).is_some()));
     }
 
-    /// Requests about metadata beyond what a client may have under way wait here, and go on when
-    /// others are answered.
+    /// Metadata requests beyond a client's limit in flight wait here, and continue when others are
+    /// answered.
     #[test]
     fn requests_about_metadata_go_on_when_others_are_answered() {
         use nacre_wire::msg::meta::{META_WINDOW, MetaReply};
@@ -1366,8 +1366,8 @@ mod tests {
         );
     }
 
-    // A client whose first map came from a monitor that lagged behind answered at once that there
-    // was no such pool.
+    // A client whose first map came from a lagging monitor answered at once that there was no such
+    // pool.
     #[test]
     fn a_pool_that_an_old_map_lacks_is_asked_for_and_waited_for() {
         let mut case = Case::new();
@@ -1385,9 +1385,8 @@ mod tests {
         assert_eq!(case.access.client.in_flight(), 2);
     }
 
-    /// `nacre class install` was answered, and `nacre class exec` right after it said that there
-    /// was no such class: the monitor that it came to had not heard of it, and neither had the
-    /// OSD.
+    /// `nacre class install` was answered, and `nacre class exec` right after it reported that
+    /// there was no such class: neither its monitor nor the OSD had received the change yet.
     #[test]
     fn a_client_begins_nothing_with_a_map_from_before_it_came() {
         let mut case = Case::stranger();
@@ -1424,8 +1423,8 @@ mod tests {
         assert_eq!(case.questions(), [] as [u64; 0], "it has come before");
     }
 
-    /// Objects can be read without a majority of monitors, also by who comes then; or comes to a
-    /// monitor that the others do not reach any more.
+    /// Objects can be read without a majority of monitors, also by a client that connects then, or
+    /// that connects to a monitor cut off from the others.
     #[test]
     fn a_client_that_comes_when_nobody_leads_goes_on_with_what_it_has() {
         for answer in [
@@ -1445,7 +1444,7 @@ mod tests {
         }
     }
 
-    /// The answer that a pool was not there was on its way when it was made, and then asked for.
+    /// A pool was created and then used while the answer that it did not exist was in flight.
     #[test]
     fn a_pool_that_is_asked_for_after_a_question_is_not_judged_by_its_answer() {
         let mut case = Case::new();
@@ -1494,8 +1493,8 @@ mod tests {
         assert_eq!(waits_for, OLD_MAP);
     }
 
-    /// (Planted by a stranger: it was told as a certain one.) A write was sent twice, and the
-    /// second sending refused for want of room: the first may have been carried out.
+    /// (Planted by a reviewer: it was reported as a definite refusal.) A write was sent twice, and
+    /// the second sending was refused because the queue was full: the first may have been executed.
     #[test]
     fn a_doubtful_refusal_stays_doubtful() {
         use nacre_types::OsdId;

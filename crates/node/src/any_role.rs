@@ -1,4 +1,4 @@
-//! Any of the roles that this host runs, and what it asks them besides [`Role`].
+//! Any of the roles that this host runs, and the host's queries to them besides [`Role`].
 
 use crate::access::Access;
 use nacre_client::{Placed, Service};
@@ -9,7 +9,7 @@ use nacre_role::{Input, Output, Role};
 use nacre_types::{Epoch, Instance, Time};
 use nacre_wire::ClusterMap;
 
-/// A service of any kind, with the client of a cluster that it is.
+/// A service of any kind, together with its cluster client.
 pub type AnyService = Placed<Box<dyn Service + Send>>;
 
 /// See the module head.
@@ -18,7 +18,7 @@ pub enum AnyRole {
     Osd(Box<Osd>),
     Client(Box<Access>),
     Service(Box<AnyService>),
-    /// The server of a file system's rank, or one that waits for a rank.
+    /// The server of a file system's rank, or a standby for one.
     Mds(Box<Placed<Server>>),
 }
 
@@ -32,12 +32,12 @@ impl AnyRole {
             Self::Mds(server) => &**server,
         }
     }
-    /// Takes what it wants done because of a call of its own, not of an input.
+    /// Takes outputs that follow from a call of the role itself, not from an input.
     pub fn take_outputs(&mut self, now: Time, out: &mut Vec<Output>) {
         self.on_turn(now, &mut std::iter::empty(), out);
     }
 
-    /// Whether it is an OSD that acts as the instance it says.
+    /// Whether it is an OSD that is active as its announced instance.
     #[must_use]
     pub fn is_live_osd(&self) -> bool {
         matches!(self, Self::Osd(osd) if osd.is_live())
@@ -49,7 +49,7 @@ impl AnyRole {
             Self::Mon(_) | Self::Client(_) | Self::Service(_) | Self::Mds(_) => false,
         }
     }
-    /// The instance that it acts as, for handshakes.
+    /// The instance announced in handshakes.
     #[must_use]
     pub fn instance(&self) -> Instance {
         match self {
@@ -60,15 +60,15 @@ impl AnyRole {
             Self::Mds(server) => server.instance(),
         }
     }
-    /// Whether it can make use of messages.
+    /// Whether it can process messages.
     pub fn is_listening(&self) -> bool {
         match self {
             Self::Mon(mon) => mon.is_live(),
             Self::Osd(_) | Self::Client(_) | Self::Service(_) | Self::Mds(_) => true,
         }
     }
-    /// Whether others than monitors have sessions with it: not with a monitor that does not know
-    /// the others yet.
+    /// Whether it accepts sessions from others than monitors: not while it is a monitor that does
+    /// not know the others yet.
     pub fn takes_sessions(&self) -> bool {
         match self {
             Self::Mon(mon) => mon.is_live() && !mon.voters().is_empty(),
@@ -84,7 +84,7 @@ impl AnyRole {
             Self::Mds(server) => server.has_monitors(),
         }
     }
-    /// Whether a service's callers, or its engine, have left something for it.
+    /// Whether a service's callers, or its engine, have queued work for it.
     pub fn has_calls(&self) -> bool {
         match self {
             Self::Service(service) => service.has_calls(),
@@ -92,7 +92,7 @@ impl AnyRole {
             Self::Mon(_) | Self::Osd(_) | Self::Client(_) => false,
         }
     }
-    /// Whether it was told to stop and has something to say before it does.
+    /// Whether it was told to stop and still has messages to send.
     pub fn is_leaving(&self) -> bool {
         match self {
             Self::Service(service) => service.is_leaving(),
@@ -100,14 +100,14 @@ impl AnyRole {
             Self::Mon(_) | Self::Osd(_) | Self::Client(_) => false,
         }
     }
-    /// Whether it takes more work from clients.
+    /// Whether it accepts more work from clients.
     pub fn wants_client_work(&self) -> bool {
         match self {
             Self::Osd(osd) => osd.wants_client_work(),
             Self::Mon(_) | Self::Client(_) | Self::Service(_) | Self::Mds(_) => true,
         }
     }
-    /// Whether a monitor owes an answer to a command's caller. What services ask they ask again
+    /// Whether a monitor owes an answer to the caller of a command. Services repeat their requests
     /// over the next session.
     pub fn awaits_monitors(&self) -> bool {
         match self {
@@ -150,7 +150,7 @@ mod tests {
     use nacre_types::{ClientId, Entity, OsdId};
     use nacre_wire::map::Address;
 
-    /// (Planted by a stranger: it stayed.) Each command of the command line is a client of its own.
+    /// (Planted by a reviewer: it stayed.) Each command of the command line is a separate client.
     #[test]
     fn the_name_of_a_client_goes_with_it() {
         let config = OsdConfig {

@@ -1,36 +1,33 @@
-//! Calls of a device that have not ended, and jobs of its store, so that one that never ends is
-//! noticed.
+//! Device calls in progress, and jobs of its store, so that a hanging one is noticed.
 //!
-//! Each call has a number. The watchdog (`watchdog.rs`) looks a few times a second which numbers
-//! are there, and counts how long it has seen each. So a
-//! call costs no look at the clock: a call on the reactor's thread costs two stores, one on a
-//! worker a lock that is never held for long.
+//! Each call has a number. The watchdog (`watchdog.rs`) reads the current numbers a few times a
+//! second and measures how long it has seen each. So a call needs no clock: a call on the reactor's
+//! thread costs two stores, one on a worker a lock that is only held briefly.
 //!
-//! A job makes many calls and may take minutes. It gets a new number with each call that its thread
-//! begins or ends: a job that is seen for long under
-//! one number is one that has stopped outside of any call.
+//! A job makes many calls and may take minutes. It gets a new number whenever its thread begins or
+//! ends a call: a job seen for long under one number has stopped outside of any call.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
-/// What was asked of the device.
+/// The kind of a device call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     Read = 1,
     Write = 2,
     Flush = 3,
     Discard = 4,
-    /// The page cache is to forget the device.
+    /// Drops the page cache of the device.
     Forget = 5,
-    /// How much room the file system has.
+    /// Asks the file system for its free space.
     Space = 6,
     /// No call: a job of the store, between its calls.
     Job = 7,
 }
 
 impl What {
-    /// For people.
+    /// Human-readable.
     pub const fn to_text(self) -> &'static str {
         match self {
             Self::Read => "a read",
@@ -54,7 +51,7 @@ impl What {
             Self::Job => "job",
         }
     }
-    /// What the reactor's thread calls.
+    /// The kind of a call on the reactor's thread.
     const fn of(number: u8) -> Self {
         match number {
             1 => Self::Read,
@@ -65,20 +62,20 @@ impl What {
     }
 }
 
-/// A call under way.
+/// A call in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outstanding {
-    /// Never the same for two calls of a device.
+    /// Unique among the calls of a device.
     pub number: u64,
     pub what: What,
-    /// The reactor's own thread makes it: meanwhile nothing else happens there.
+    /// The reactor's own thread makes the call and is blocked by it.
     pub inline: bool,
 }
 
 /// See the module head.
 #[derive(Debug, Default)]
 pub struct Calls {
-    /// Counts calls of the reactor's thread, twice each: odd while one is under way.
+    /// Counts calls of the reactor's thread, twice each: odd while one is in progress.
     inline: AtomicU64,
     inline_what: AtomicU8,
     others: Mutex<Others>,
@@ -88,7 +85,7 @@ pub struct Calls {
 struct Others {
     next: u64,
     under_way: Vec<(u64, What)>,
-    /// Who does a job, and under which number it is known now.
+    /// Threads that run a job, with its current number.
     jobs: Vec<(ThreadId, u64)>,
 }
 
@@ -97,7 +94,7 @@ impl Others {
         self.next += 1;
         self.next
     }
-    /// A job's thread begins or ends a call: the job goes on.
+    /// The thread of a job begins or ends a call: the job makes progress.
     fn note_progress(&mut self) {
         if self.jobs.is_empty() {
             return;
@@ -109,25 +106,25 @@ impl Others {
     }
 }
 
-/// Ends the call when dropped, also by a panic.
+/// Ends the call when dropped, also during a panic.
 #[derive(Debug)]
 pub struct Calling<'a> {
     calls: &'a Calls,
-    /// None: the reactor's thread.
+    /// `None`: a call on the reactor's thread.
     number: Option<u64>,
 }
 
-/// Ends the job when dropped, also by a panic.
+/// Ends the job when dropped, also during a panic.
 #[derive(Debug)]
 pub struct Working<'a>(&'a Calls);
 
 impl Calls {
     fn lock(&self) -> MutexGuard<'_, Others> {
-        // Numbers are right at every moment: a panic elsewhere does not matter.
+        // The numbers are consistent at every moment: a panic elsewhere does not matter.
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A call on the reactor's thread begins; there is one such thread for a device.
+    /// Begins a call on the reactor's thread; a device has one such thread.
     pub fn begin_inline(&self, what: What) -> Calling<'_> {
         self.inline_what.store(what as u8, Ordering::Relaxed);
         self.inline.fetch_add(1, Ordering::Release);
@@ -137,7 +134,7 @@ impl Calls {
         }
     }
 
-    /// A call on any other thread begins.
+    /// Begins a call on any other thread.
     pub fn begin(&self, what: What) -> Calling<'_> {
         let mut others = self.lock();
         others.note_progress();
@@ -149,7 +146,7 @@ impl Calls {
         }
     }
 
-    /// A job begins on this thread, which does one at a time.
+    /// Begins a job on this thread, which does one at a time.
     pub fn begin_job(&self) -> Working<'_> {
         let mut others = self.lock();
         let number = others.number();
@@ -157,7 +154,7 @@ impl Calls {
         Working(self)
     }
 
-    /// Appends what is under way.
+    /// Appends the calls in progress.
     pub fn outstanding(&self, into: &mut Vec<Outstanding>) {
         let number = self.inline.load(Ordering::Acquire);
         if number % 2 == 1 {
@@ -169,7 +166,7 @@ impl Calls {
             });
         }
         let others = self.lock();
-        // Odd numbers are the reactor's.
+        // Odd numbers belong to the reactor's thread.
         let jobs = others.jobs.iter().map(|(_, number)| (*number, What::Job));
         let all = others.under_way.iter().copied().chain(jobs);
         into.extend(all.map(|(number, what)| Outstanding {
@@ -240,8 +237,8 @@ mod tests {
         assert!(panicked.is_err() && seen().is_empty());
     }
 
-    /// A checkpoint of a large index takes minutes, and is no hang: each of its calls shows that it
-    /// goes on.
+    /// A checkpoint of a large index takes minutes, and is no hang: each of its calls shows
+    /// progress.
     #[test]
     fn a_job_has_another_number_after_each_of_its_calls_and_no_other_threads() {
         let calls = Calls::default();

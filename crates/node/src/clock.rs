@@ -9,32 +9,32 @@ fn nanoseconds(clock: ClockId) -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The boot-time clock: goes on while the machine sleeps, and no administrator sets it. To be read
-/// after the input in hand was received.
+/// The boot-time clock: it also advances while the machine sleeps, and no administrator sets it.
+/// Read it after receiving the input to be processed.
 #[must_use]
 pub fn now() -> Time {
     Time(nanoseconds(ClockId::Boottime))
 }
 
-/// Processor time of the whole process since it began, user and system, all threads, in
-/// nanoseconds.
+/// Processor time of the process since its start: user and system, all threads, in nanoseconds.
 #[must_use]
 pub fn cpu_ns() -> u64 {
     nanoseconds(ClockId::ProcessCPUTime)
 }
 
-/// Processor time of the calling thread since it began, in nanoseconds. A system call: some 200 ns,
-/// ten times [`now`].
+/// Processor time of the calling thread since its start, in nanoseconds. A system call: some 200
+/// ns, ten times [`now`].
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {
     nanoseconds(ClockId::ThreadCPUTime)
 }
 
-/// For tests: by how many milliseconds a process's wall clock is wrong. The clock is read at its
-/// start and never again.
+/// For tests: the error of a process's wall clock, in milliseconds. The clock is read only once, at
+/// its start.
 const SKEW: &str = "NACRE_CLOCK_SKEW_MS";
 
-/// The wall clock at [`Time::ZERO`], in milliseconds since 1970. Only stamps lines for people.
+/// The wall clock at [`Time::ZERO`], in milliseconds since 1970. Used only to stamp human-readable
+/// lines.
 #[must_use]
 pub fn unix_ms_at_zero() -> u64 {
     let wall = nanoseconds(ClockId::Realtime).saturating_sub(now().0) / 1_000_000;

@@ -1,7 +1,7 @@
 //! The facade for users: one cluster, its pools, their objects.
 //!
 //! Every method returns a [`Call`]: `.await` it in any executor, or `.wait()` for it on this
-//! thread. There is no runtime to be started, and none is hidden: a reactor thread does the work.
+//! thread. No asynchronous runtime is needed, and none is hidden: a reactor thread does the work.
 
 use crate::access::{Call as Request, Port};
 use crate::clock;
@@ -30,19 +30,19 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What a client calls itself unless it says otherwise: whoever may do everything.
+/// Default name of a client, with all rights.
 pub const ADMIN: &str = "admin";
 
-/// How long an operation may take, unless [`Cluster::with_timeout`] says otherwise.
+/// Default bound on the duration of an operation; see [`Cluster::with_timeout`].
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Something under way: a future, or with [`Call::wait`] a blocking call. Nothing happens until
-/// either is done.
+/// A pending call: a future, or with [`Call::wait`] a blocking call. Nothing happens until it is
+/// awaited or waited for.
 #[must_use = "a call does nothing until it is awaited or waited for"]
 pub struct Call<'a, T>(Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>);
 
 impl<T> Call<'_, T> {
-    /// Blocks this thread until the answer is there. Not for use inside an asynchronous executor.
+    /// Blocks this thread until the answer arrives. Not for use inside an asynchronous executor.
     ///
     /// # Errors
     /// The call's own.
@@ -60,11 +60,11 @@ pub fn call<'a, T>(future: impl Future<Output = Result<T, Error>> + Send + 'a) -
     Call(Box::pin(future))
 }
 
-/// What keeps the reactor alive.
+/// Keeps the reactor alive.
 enum Host {
     /// All daemons are in this process.
     Embedded(#[allow(dead_code, reason = "held so that the cluster runs")] Arc<Embedded>),
-    /// Only the client is.
+    /// Only the client is in this process.
     Network {
         stop: Arc<AtomicBool>,
         waker: Arc<Waker>,
@@ -112,22 +112,22 @@ pub struct Cluster {
     timeout: Duration,
 }
 
-/// A pool's name and settings.
+/// Name and settings of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolInfo {
     /// Its number.
     pub id: PoolId,
     /// Its name.
     pub name: String,
-    /// Copies.
+    /// Number of replicas.
     pub size: u8,
-    /// Copies needed to serve.
+    /// Replicas needed to serve.
     pub min_size: u8,
-    /// Placement groups.
+    /// Number of placement groups.
     pub pg_num: u32,
 }
 
-/// Lets go of everybody who waits at a port whose thread ends, also by a panic.
+/// Releases all callers waiting at a port when its thread ends, also by a panic.
 struct Leave(Arc<Port>);
 impl Drop for Leave {
     fn drop(&mut self) {
@@ -148,17 +148,18 @@ impl Cluster {
         }
     }
 
-    /// Opens the cluster in a folder, in this process; makes one of three OSDs if the folder is
-    /// empty or missing. Where [`crate::init`] gave it ports, other processes can reach it too.
+    /// Opens the cluster in a directory, in this process; creates one of three OSDs if the
+    /// directory is empty or missing. If [`crate::init`] gave it ports, other processes can reach
+    /// it too.
     ///
     /// # Errors
-    /// [`Error::Start`]: the folder is in use, damaged, or holds something else.
+    /// [`Error::Start`]: the directory is in use, damaged, or holds something else.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, Error> {
         crate::embedded::open(dir.as_ref())
     }
 
-    /// Connects to the daemons that a `cluster.toml` (or its folder) names, under the name `admin`.
-    /// Returns at once: the first call waits for a monitor.
+    /// Connects to the daemons named by a `cluster.toml` (or its directory), under the name
+    /// `admin`. Returns at once: the first call waits for a monitor.
     ///
     /// # Errors
     /// [`Error::Start`]: the file cannot be used.
@@ -166,14 +167,15 @@ impl Cluster {
         Self::connect_as(path, ADMIN)
     }
 
-    /// The same under another name, for the rights that namespaces of metadata give; empty: none.
-    /// It is taken at its word until authentication exists.
+    /// The same under another name, which determines the rights in namespaces of metadata; empty:
+    /// none. The name is not verified until authentication exists.
     ///
     /// # Errors
     /// [`Error::Start`]: the file cannot be used.
     pub fn connect_as(path: impl AsRef<Path>, name: &str) -> Result<Self, Error> {
         let name = name.to_owned();
-        // Said in the first frame of each connection: no monitor could read it.
+        // The name is in the first frame of each connection: a longer one could not be read by any
+        // monitor.
         let sendable = Measure::of("the client's name", &Name::from(name.as_str()))
             .fits("the client's name", 4 + Name::LEN_MAX);
         sendable.map_err(|why| Error::Command(why.to_string()))?;
@@ -194,7 +196,7 @@ impl Cluster {
                     Err(why) => return sender.send(Err(why)),
                 };
                 sender.send(Ok(()));
-                // However this thread ends, nobody waits for it afterwards.
+                // Runs however this thread ends: no caller waits for it afterwards.
                 let _leave = Leave(port);
                 while !stop.load(Ordering::SeqCst) {
                     reactor.turn(Duration::from_secs(1));
@@ -224,7 +226,7 @@ impl Cluster {
         })
     }
 
-    /// The same client with another bound on how long a call may take.
+    /// The same client with another bound on the duration of a call.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -240,7 +242,7 @@ impl Cluster {
         }
     }
 
-    /// Stops an embedded cluster and waits for it; a client over the network just goes. Further
+    /// Stops an embedded cluster and waits for it; a client over the network only closes. Further
     /// calls fail.
     ///
     /// # Errors
@@ -273,7 +275,7 @@ impl Cluster {
         }
     }
 
-    /// Any operation on an object. Waits while too much is in flight.
+    /// Any operation on an object. Waits while too many operations are in flight.
     pub fn operate(&self, operation: Operation) -> Call<'_, Done> {
         call(self.run(operation))
     }
@@ -302,7 +304,7 @@ impl Cluster {
         receiver.await.ok_or_else(|| self.gone())?
     }
 
-    /// Asks the monitors; `docs/formats/commands.md` says what each command replies.
+    /// Sends a command to the monitors; `docs/formats/commands.md` describes each reply.
     pub fn command(&self, command: &Command) -> Call<'_, Value> {
         let (request, writes) = (command.to_json().to_string(), command.writes());
         call(async move {
@@ -333,8 +335,7 @@ impl Cluster {
         receiver.await.ok_or_else(|| self.gone())?
     }
 
-    /// This client's operations that have been in flight for longer than `than`, and what each
-    /// waits for.
+    /// This client's operations in flight for longer than `than`, and what each waits for.
     pub fn blocked(&self, than: Duration) -> Call<'_, Vec<Blocked>> {
         call(async move {
             let (reply, receiver) = slot();
@@ -343,7 +344,8 @@ impl Cluster {
         })
     }
 
-    /// Makes a pool with the cluster's defaults; [`Self::command`] with `pool create` takes more.
+    /// Creates a pool with the cluster's defaults; [`Self::command`] with `pool create` takes more
+    /// options.
     pub fn create_pool(&self, name: &str) -> Call<'_, Pool> {
         let create = Command::PoolCreate(PoolCreate::named(name));
         call(async move {
@@ -366,8 +368,8 @@ impl Cluster {
     pub fn pool(&self, name: &str) -> Call<'_, Pool> {
         let name = name.to_owned();
         call(async move {
-            // This client's map may be older than the pool: the monitors are asked before it is
-            // said not to exist.
+            // This client's map may be older than the pool: ask the monitors before reporting that
+            // it does not exist.
             let known = self.map_at_least(Epoch(1)).await?;
             if let Some((id, _)) = known.pool_named(&Name::from(name.as_str())) {
                 return Ok(Pool {
@@ -435,19 +437,18 @@ pub struct Stat {
 pub struct Listing {
     /// Objects, in the pool's own order.
     pub objects: Vec<ObjectId>,
-    /// Where to go on; none at the end.
+    /// Where the next page begins; `None` at the end.
     pub next: Option<Cursor>,
 }
-/// Where a listing stopped.
+/// Position at which a listing stopped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     group: u32,
     after: Bytes,
 }
 
-/// A pool of a cluster. Objects are named by text or by a whole [`ObjectId`]. An object is at most
-/// 256 MiB, one operation at most 32 MiB; larger things are striped over objects by whoever writes
-/// them.
+/// A pool of a cluster. Objects are named by text or by a full [`ObjectId`]. An object is at most
+/// 256 MiB, one operation at most 32 MiB; the writer stripes larger data over objects.
 #[derive(Clone)]
 pub struct Pool {
     cluster: Cluster,
@@ -455,7 +456,7 @@ pub struct Pool {
     snaps: SnapContext,
 }
 
-/// What names an object.
+/// A name of an object.
 pub trait IntoObject: Send {
     /// The object's full name.
     fn into_object(self) -> ObjectId;
@@ -498,7 +499,7 @@ impl Pool {
         self.id
     }
 
-    /// The same pool, whose writes preserve these snapshots: for a pool whose ids are allocated
+    /// The same pool with writes that preserve these snapshots: for a pool whose ids are allocated
     /// with `pool snap create` without a name. In other pools operations with a context are
     /// refused.
     #[must_use]
@@ -509,7 +510,7 @@ impl Pool {
         }
     }
 
-    /// Parts applied atomically to one object, with their data.
+    /// Executes several parts atomically on one object.
     pub fn operate(
         &self,
         object: impl IntoObject,
@@ -532,7 +533,7 @@ impl Pool {
         call(async move { Ok(operation.await?.version) })
     }
 
-    /// Replaces the object's data, making it if it is absent.
+    /// Replaces the object's data, creating it if it is absent.
     pub fn put(&self, object: impl IntoObject, data: impl Into<Bytes>) -> Call<'_, Version> {
         let data = data.into();
         self.change(
@@ -579,14 +580,13 @@ impl Pool {
     pub fn zero(&self, object: impl IntoObject, offset: u64, length: u64) -> Call<'_, Version> {
         self.change(object, SubOp::Zero { offset, length }, Payload::new())
     }
-    /// Removes the object with all it has.
+    /// Removes the object with its attributes and omap.
     pub fn remove(&self, object: impl IntoObject) -> Call<'_, Version> {
         self.change(object, SubOp::Delete {}, Payload::new())
     }
 
-    /// All data, up to the largest object; an object that the command line has stored in stripes is
-    /// an error ([`Error::Striped`]). In pieces of what one operation may carry, so atomic only up
-    /// to 32 MiB.
+    /// All data, up to the largest object; an object that the command line has striped is an error
+    /// ([`Error::Striped`]). Reads in operations of the maximum size, so atomic only up to 32 MiB.
     pub fn get(&self, object: impl IntoObject) -> Call<'_, Bytes> {
         let object = object.into_object();
         call(async move {
@@ -608,7 +608,7 @@ impl Pool {
             }
         })
     }
-    /// A range, short at the object's end.
+    /// A range; shorter if the object ends before.
     pub fn read(&self, object: impl IntoObject, offset: u64, length: u64) -> Call<'_, Bytes> {
         let object = object.into_object();
         call(async move { Ok(joined(self.read_pieces(object, offset, length).await?)) })
@@ -631,7 +631,7 @@ impl Pool {
             .payload)
     }
 
-    /// Size and version; none if the object does not exist.
+    /// Size and version; `None` if the object does not exist.
     pub fn stat(&self, object: impl IntoObject) -> Call<'_, Option<Stat>> {
         let operation = self.operate(object, vec![SubOp::Stat {}], Payload::new());
         call(async move {
@@ -813,10 +813,10 @@ fn entries(done: Done) -> Result<(Vec<(Bytes, Bytes)>, bool), Error> {
 }
 
 impl Pool {
-    /// Watches an object: every notify of it that is begun from now on is told to the watcher, or
-    /// he hears that he has lost his watch ([`nacre_client::ObjectCluster::watch_events`]). The
-    /// cluster takes the watch away when it hears nothing of this client for `timeout`, between 100
-    /// ms and an hour.
+    /// Watches an object: the watcher receives every notify that begins from now on, or learns that
+    /// it has lost its watch ([`nacre_client::ObjectCluster::watch_events`]). The cluster removes
+    /// the watch when it receives nothing from this client for `timeout`, between 100 ms and an
+    /// hour.
     pub fn watch(&self, object: impl IntoObject, timeout: Duration) -> Call<'_, Watcher> {
         let object = object.into_object();
         call(async move {
@@ -841,8 +841,8 @@ impl Pool {
         })
     }
 
-    /// Tells everyone who watches an object, at most 64 KiB; says who has it, and who missed it
-    /// within `timeout` (at most the cluster's own, [`Cluster::with_timeout`]).
+    /// Notifies all watchers of an object, with at most 64 KiB; returns which have acknowledged,
+    /// and which missed it within `timeout` (at most the cluster's own, [`Cluster::with_timeout`]).
     pub fn notify(
         &self,
         object: impl IntoObject,
@@ -883,6 +883,5 @@ impl Pool {
         })
     }
 }
-/// Attribute of an object whose data the command line has stored in stripes, as objects of their
-/// own.
+/// Attribute of an object whose data the command line has striped over other objects.
 const STRIPED: &str = "nacre.stripes";

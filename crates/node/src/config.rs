@@ -1,8 +1,8 @@
-//! `cluster.toml`: what a daemon must know before it can ask anybody. `docs/formats/config.md`
-//! describes it.
+//! `cluster.toml`: the settings a daemon needs before it can ask the monitors.
+//! `docs/formats/config.md` describes it.
 //!
 //! Everything else is in the cluster's configuration database. Unknown keys are errors: a misspelt
-//! key that is ignored is a setting that somebody believes in.
+//! key must not be ignored silently.
 
 use crate::error::StartError;
 use nacre_command::nearest;
@@ -13,13 +13,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
-/// The file's name in a cluster's folder.
+/// The file's name in a cluster's directory.
 pub const FILE_NAME: &str = "cluster.toml";
 /// Smallest store.
 pub const STORE_BYTES_MIN: u64 = 16 << 20;
-/// Smallest store that a monitor is given: it holds the log with its largest entries, two images of
-/// the state, and an index. (In one of 32 MiB the first large transaction of metadata was larger
-/// than its log takes, and it stopped, again after each start.)
+/// Smallest store for a monitor: it holds the log with its largest entries, two images of the
+/// state, and an index. (In a store of 32 MiB the first large transaction of metadata was larger
+/// than its log, and the monitor stopped, again after each start.)
 pub const MON_BYTES_MIN: u64 = 128 << 20;
 /// Store of a monitor, unless the file says otherwise.
 pub const MON_BYTES: u64 = 256 << 20;
@@ -32,7 +32,7 @@ const END: &str = "# end of cluster.toml";
 /// A monitor's entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MonEntry {
-    /// Where it listens, as `host:port`; empty: only inside an embedded cluster.
+    /// Its listening address, as `host:port`; empty: only inside an embedded cluster.
     pub address: String,
     /// Its store: a file, or a block device.
     pub path: PathBuf,
@@ -43,7 +43,7 @@ pub struct MonEntry {
 /// An OSD's entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OsdEntry {
-    /// Where it listens, as `host:port`; empty: only inside an embedded cluster.
+    /// Its listening address, as `host:port`; empty: only inside an embedded cluster.
     pub address: String,
     /// Its store: a file, or a block device.
     pub path: PathBuf,
@@ -51,27 +51,28 @@ pub struct OsdEntry {
     pub size: u64,
     /// Device class for CRUSH.
     pub class: String,
-    /// Host bucket for CRUSH: copies go to different hosts.
+    /// Host bucket for CRUSH: replicas go to different hosts.
     pub host: String,
 }
 
 /// The file's content, with paths made absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Which cluster.
+    /// Identity of the cluster.
     pub cluster: ClusterId,
-    /// Its folder: pid files and locks are below it.
+    /// Its directory: pid files and locks are below it.
     pub dir: PathBuf,
     /// Monitors.
     pub mons: BTreeMap<MonId, MonEntry>,
     /// OSDs.
     pub osds: BTreeMap<OsdId, OsdEntry>,
-    /// Where servers of file systems listen, by the number of their process; others find it out.
+    /// Listening addresses of file system servers, by the number of their process; others find out
+    /// theirs.
     pub servers: BTreeMap<u32, IpAddr>,
 }
 
 impl Config {
-    /// Reads `cluster.toml`; `path` is the file or its folder.
+    /// Reads `cluster.toml`; `path` is the file or its directory.
     ///
     /// # Errors
     /// [`StartError`]: it cannot be read, or what is wrong in it.
@@ -101,9 +102,9 @@ impl Config {
     /// Parses the file's text.
     ///
     /// # Errors
-    /// What is wrong, for people.
+    /// What is wrong, human-readable.
     pub fn parse(text: &str, dir: &Path) -> Result<Self, String> {
-        // Cut off between two sections it would still be a well-formed file, of a smaller cluster.
+        // A file cut off between two sections would still be well-formed, with fewer daemons.
         if text.contains(ANNOUNCES_END) && text.trim_end().lines().next_back() != Some(END) {
             return Err(format!(
                 "it is cut off: its last line, `{END}`, is missing. Bring it back from a copy, or complete it"
@@ -214,16 +215,15 @@ impl Config {
         Ok(())
     }
 
-    /// Whether it would be read back as it is.
+    /// Whether reading it back would give the same.
     ///
     /// # Errors
-    /// What is wrong, for people.
+    /// What is wrong, human-readable.
     pub fn check(&self) -> Result<(), String> {
         Self::parse(&self.to_text(), &self.dir).map(drop)
     }
 
-    /// Writes the file, whole or not at all. What people wrote into it besides keys and values is
-    /// not kept.
+    /// Writes the file atomically. Comments and formatting of an existing file are not kept.
     ///
     /// # Errors
     /// The operating system's.
@@ -231,7 +231,7 @@ impl Config {
         crate::directory::write_durably(&self.dir.join(FILE_NAME), self.to_text().as_bytes())
     }
 
-    /// A port for one more daemon: on the address of the last one, after the last port.
+    /// An address for one more daemon: the address of the last one with the next port.
     ///
     /// Empty if the cluster's daemons have no addresses.
     #[must_use]
@@ -305,7 +305,7 @@ impl Config {
         out
     }
 
-    /// Where the monitors listen.
+    /// Listening addresses of the monitors.
     #[must_use]
     pub fn mon_addresses(&self) -> BTreeMap<MonId, String> {
         self.mons
@@ -399,7 +399,7 @@ const UNITS: [(&str, u64); 4] = [
     ("KiB", 1 << 10),
 ];
 
-/// Bytes, from a text such as `10 GiB`.
+/// Number of bytes in a text such as `10 GiB`.
 #[must_use]
 pub fn parse_size(text: &str) -> Option<u64> {
     for (unit, bytes) in UNITS {
@@ -410,7 +410,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// A text for so many bytes, exact.
+/// A number of bytes as exact text.
 #[must_use]
 pub fn show_size(bytes: u64) -> String {
     match UNITS

@@ -1,18 +1,18 @@
-//! One connection: a socket, a receive buffer from which frames are cut, and a queue of frames to
-//! be sent.
+//! One connection: a socket, a receive buffer from which frames are cut, and a queue of outgoing
+//! frames.
 //!
 //! ```text
 //!  dial ──▶ Connecting ──connected──▶ Greeting ──Hello──▶ Open ──error, end, replaced──▶ (gone)
 //!  accept ─────────────────────────▶ Greeting ──Hello──▶ Open
 //!                                       └──Refused──▶ Closing ──written──▶ (gone)
 //! ```
-//! Sending: headers and meta sections of all queued frames lie in one buffer, payloads are the
-//! pieces they arrived or were read in; one `sendmsg` takes as many of both as fit. Receiving: one
-//! `recv` per wake-up and connection as a rule, payloads share the buffer.
+//! Sending: headers and meta sections of all queued frames are in one buffer, payloads stay in the
+//! buffers they arrived in or were read into; one `sendmsg` takes as many of both as fit.
+//! Receiving: usually one `recv` per wake-up and connection; payloads share the buffer.
 //!
-//! Invariants: nothing of the role's leaves, and next to nothing is reserved, before the peer has
-//! said who it is; a frame with a deadline that has passed is dropped as long as none of its bytes
-//! has left; the queue's bytes are bounded by [`QUEUE_BYTES_MAX`].
+//! Invariants: before the peer has identified itself, no message of the role is sent and next to
+//! nothing is reserved; a frame whose deadline has passed is dropped if none of its bytes has been
+//! sent; the queue's bytes are bounded by [`QUEUE_BYTES_MAX`].
 
 use crate::owed::Owed;
 use bytes::BufMut;
@@ -27,27 +27,27 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::time::Duration;
 
-/// Encoded heads of frames are kept up to this size when they have left.
+/// Buffer of encoded headers that is kept for reuse once they are sent.
 const FRONTS_KEPT: usize = 256 << 10;
-/// Bytes taken off one connection per wake-up, so that one peer cannot starve the others.
+/// Maximum bytes received per connection and wake-up, so that one peer cannot starve the others.
 const RECEIVE_TURN: usize = 2 << 20;
-/// A connection whose queue grows beyond this is closed: its peer does not read. Protocols repeat
-/// what is lost.
+/// A connection whose queue grows beyond this is closed: its peer does not read. The protocols
+/// resend what is lost.
 pub const QUEUE_BYTES_MAX: usize = 192 << 20;
-/// Bytes queued for a client beyond which we stop taking work from it.
+/// Bytes queued for a client beyond which no more work is taken from it.
 const QUEUE_BYTES_PAUSE: usize = 8 << 20;
 /// Frames and bytes queued for a peer that has not answered the handshake yet; more are dropped. It
-/// is what a client may have in flight: whatever is dropped waits until it is sent again, which
-/// takes seconds.
+/// is a client's maximum in flight: a dropped message waits until it is resent, which takes
+/// seconds.
 const UNOPENED_MAX: (usize, usize) = (4096, 129 << 20);
 const SLICES_MAX: usize = 512;
-/// Bytes that one client is owed: more is not taken from it until some are answered. One request is
-/// always taken.
+/// Bytes of answers owed to one client: beyond, no more requests are taken until some are answered.
+/// One request is always taken.
 const OWED_MAX: u64 = 64 << 20;
-/// A pause longer than this with nothing to be sent means that answers were lost; their reads no
-/// longer count.
+/// A pause longer than this with an empty queue means that answers were lost; their reads no longer
+/// count.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Queues of up to so many frames are looked through by [`Conn::check`].
+/// [`Conn::check`] walks queues up to this length.
 const CHECKED_MAX: usize = 256;
 
 /// See the module head.
@@ -63,19 +63,19 @@ pub enum State {
     Closing,
 }
 
-/// What receiving came to.
+/// Result of a receive.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received {
-    /// There is no more for now.
+    /// Nothing more to receive for now.
     Drained,
-    /// There may be more: the turn's share is used up.
+    /// There may be more: this turn's share is used up.
     More,
     /// The peer closed, or the socket failed.
     Ended(String),
 }
 
 struct Queued {
-    /// Bytes of the front buffer, counted from the connection's first.
+    /// Range in the front buffer, counted from the connection's first byte.
     start: u64,
     end: u64,
     message: Message,
@@ -98,20 +98,21 @@ pub struct Traffic {
     pub payload_in: u64,
     /// Bytes moved in memory between receiving and the frame ([`FrameReader::take_copied`]).
     pub bytes_copied: u64,
-    /// Replies dropped because their lease had run out when they were released.
+    /// Replies dropped because their lease had expired when they were due to be sent.
     pub late_dropped: u64,
     /// Messages dropped because there was no connection.
     pub unsent_dropped: u64,
 }
 
-/// When a frame last came further, and what had been received then.
+/// When a frame last made progress, and the bytes received until then.
 struct Progress {
     received: u64,
     frames: u64,
     at: Time,
 }
 
-/// The part of a frame that is progress: of 64 MiB 64 KiB, which slow networks have in a second.
+/// Divisor of a frame's size that counts as progress: of 64 MiB 64 KiB, which slow networks receive
+/// in a second.
 const PROGRESS: u64 = 1024;
 
 /// See the module head.
@@ -119,19 +120,19 @@ pub struct Conn {
     pub fd: OwnedFd,
     pub owner: usize,
     pub state: State,
-    /// Whom we dialed.
+    /// The peer that was dialed.
     pub dialed: Option<Entity>,
-    /// Who it is, once it said so.
+    /// The peer's identity, once it has sent it.
     pub peer: Option<(Entity, Instance)>,
     pub since: Time,
     pub paused: bool,
     pub paused_at: Time,
     /// As registered with epoll: wants to read, wants to write.
     pub interest: (bool, bool),
-    /// In the reactor's list of connections to be written.
+    /// Whether it is in the reactor's list of connections to be written.
     pub dirty: bool,
     reader: FrameReader,
-    /// Bytes received, and frames received whole.
+    /// Bytes received, and frames received completely.
     received: u64,
     frames: u64,
     progress: Progress,
@@ -140,9 +141,9 @@ pub struct Conn {
     fronts_base: u64,
     queue: VecDeque<Queued>,
     queue_bytes: usize,
-    /// Bytes of the first queued frame that have left.
+    /// Bytes of the first queued frame that have been sent.
     sent: usize,
-    /// Since when the socket has taken nothing.
+    /// Since when the socket has accepted nothing.
     blocked: Option<Time>,
     owed: Owed,
 }
@@ -185,14 +186,14 @@ impl Conn {
         }
     }
 
-    /// The peer has said who it is.
+    /// The peer has identified itself.
     pub fn opened(&mut self, peer: Entity, instance: Instance) {
         self.state = State::Open;
         self.peer = Some((peer, instance));
         self.reader.trust();
     }
 
-    /// Who is, or should be, at the other end.
+    /// The actual or expected peer.
     pub fn who(&self) -> Option<Entity> {
         self.peer.map(|(entity, _)| entity).or(self.dialed)
     }
@@ -202,7 +203,7 @@ impl Conn {
     pub fn has_output(&self) -> bool {
         !self.preamble.is_empty() || (self.state == State::Open && !self.queue.is_empty())
     }
-    /// Asserts that what is counted is what there is; queues that are long are not looked through.
+    /// Asserts that the counters match the queue; long queues are not walked.
     pub fn check(&self) {
         self.owed.check();
         if self.queue.len() <= CHECKED_MAX {
@@ -224,7 +225,7 @@ impl Conn {
         );
     }
 
-    /// A frame of the handshake; goes before everything queued.
+    /// Queues a frame of the handshake ahead of everything else.
     pub fn greet(&mut self, message: Message) {
         self.preamble.extend(
             Frame {
@@ -235,12 +236,12 @@ impl Conn {
         );
     }
 
-    /// Whether more work of this client may be taken: what it is owed stays bounded, also if it
-    /// never reads.
+    /// Whether more work of this client may be taken: the answers owed to it stay bounded, even if
+    /// it never reads.
     pub fn takes_work(&self) -> bool {
         self.queue_bytes < QUEUE_BYTES_PAUSE && self.owed.bytes() < OWED_MAX
     }
-    /// Half of what begins a pause.
+    /// Whether it is below half of the limits that begin a pause.
     pub fn is_owed_little(&self) -> bool {
         self.queue_bytes < QUEUE_BYTES_PAUSE / 2 && self.owed.bytes() < OWED_MAX / 2
     }
@@ -251,17 +252,17 @@ impl Conn {
         }
         self.is_owed_little()
     }
-    /// A client's request is handed to the role.
+    /// Notes that a client's request was passed to the role.
     pub fn note_request(&mut self, message: &Message) {
         self.owed.note_request(message);
     }
-    /// The role has taken up a client's watch of metadata.
+    /// Notes that the role has accepted a client's watch of metadata.
     pub fn note_watched(&mut self, watch: u64) {
         self.owed.note_watched(watch);
     }
 
-    /// Queues a frame. False: it was dropped, since the peer has not even answered the handshake
-    /// and there is enough already.
+    /// Queues a frame. False: it was dropped, since the peer has not answered the handshake and the
+    /// limit for that is reached.
     pub fn push(&mut self, epoch: Epoch, message: Message, before: Option<Time>) -> bool {
         if self.state != State::Open
             && (self.queue.len() >= UNOPENED_MAX.0 || self.queue_bytes >= UNOPENED_MAX.1)
@@ -272,8 +273,8 @@ impl Conn {
         let start = self.fronts_base + self.fronts.len() as u64;
         let mut frame = Frame { epoch, message };
         if !frame.try_put_front(&mut self.fronts) {
-            // A role has not bounded what it says. Its daemon must not end for that: the one that
-            // is asked next would, too.
+            // The role did not bound its message. The daemon must not stop for that: the next one
+            // that is asked would stop, too.
             let Message::OpReply(reply, _) = frame.message else {
                 return false;
             };
@@ -299,8 +300,8 @@ impl Conn {
         true
     }
 
-    /// Takes over what waited for the handshake of another connection to the same peer. Nothing has
-    /// been queued here yet.
+    /// Takes over the frames that waited for the handshake of another connection to the same peer.
+    /// Nothing has been queued here yet.
     pub fn inherit(&mut self, other: Self) {
         assert!(
             self.queue.is_empty() && other.sent == 0,
@@ -310,8 +311,8 @@ impl Conn {
         (self.queue, self.queue_bytes) = (other.queue, other.queue_bytes);
     }
 
-    /// Writes what the socket takes. Returns whether all has been written. `now` is asked again
-    /// before each call of the socket.
+    /// Writes as much as the socket accepts. Returns whether everything has been written. `now` is
+    /// called again before each call of the socket.
     pub fn flush(&mut self, traffic: &mut Traffic, now: impl Fn() -> Time) -> Result<bool, Errno> {
         while !self.preamble.is_empty() {
             let (head, _) = self.preamble.as_slices();
@@ -342,8 +343,8 @@ impl Conn {
         if !self.queue.iter().any(|frame| frame.before.is_some()) {
             return;
         }
-        // Read here, as the frames are released to the socket: the leases they rest on may have run
-        // out in the queue.
+        // Read the clock here, as the frames are passed to the socket: their leases may have
+        // expired in the queue.
         let now = now();
         let (mut at, partly, mut dropped_bytes) = (0, self.sent > 0, 0);
         self.queue.retain(|frame| {
@@ -363,7 +364,7 @@ impl Conn {
         let mut slices: Vec<IoSlice<'_>> =
             Vec::with_capacity((self.queue.len() * 2).min(SLICES_MAX));
         let mut skip = self.sent;
-        // Fronts that follow each other without a payload between them are one slice.
+        // Consecutive headers without a payload between them form one slice.
         let mut run: Option<(u64, u64)> = None;
         let front = |(start, end): (u64, u64)| {
             IoSlice::new(
@@ -440,7 +441,7 @@ impl Conn {
         Ok(true)
     }
 
-    /// Gives back heads that have left while the queue never became empty.
+    /// Frees sent headers while the queue never becomes empty.
     fn trim_fronts(&mut self) {
         let first = self
             .queue
@@ -449,15 +450,15 @@ impl Conn {
                 frame.start
             });
         let gone = (first - self.fronts_base) as usize;
-        // What is left is moved: not more than what is gone, or a long queue would be moved again
-        // and again.
+        // The rest is moved: no more bytes than are freed, or a long queue would be moved again and
+        // again.
         if gone > FRONTS_KEPT.max(self.fronts.len() - gone) {
             self.fronts.drain(..gone);
             self.fronts_base = first;
         }
     }
 
-    /// The next frame that has been received whole.
+    /// The next complete frame.
     pub fn next_frame(&mut self, traffic: &mut Traffic) -> Result<Option<Frame>, FrameError> {
         let frame = self.reader.poll()?;
         traffic.bytes_copied += self.reader.take_copied();
@@ -480,7 +481,7 @@ impl Conn {
             Ok((([], _), _)) => Received::Ended("the peer closed the connection".to_owned()),
             Ok(((filled, _), _)) => {
                 let count = filled.len();
-                // SAFETY: `recv` says that it has initialized these bytes of the spare capacity.
+                // SAFETY: `recv` reports that it has initialized these bytes of the spare capacity.
                 unsafe { buffer.advance_mut(count) };
                 *taken += count;
                 self.received += count as u64;
@@ -496,13 +497,13 @@ impl Conn {
         }
     }
 
-    /// For how long a frame has hardly come further, and what is reserved for it. To be asked now
-    /// and then. Who sends a byte now and then holds the whole frame's memory: progress is a
-    /// part of it.
+    /// How long a frame has made hardly any progress, and the memory reserved for it. Call it
+    /// periodically. A peer that sends a byte now and then holds the whole frame's memory: progress
+    /// is therefore a fraction of the frame.
     pub fn stalled(&mut self, now: Time) -> (Duration, usize) {
         let unfinished = self.reader.unfinished();
         let moved = self.received - self.progress.received >= (unfinished as u64 / PROGRESS).max(1);
-        // What is paused waits for us; one that ended makes room for the next.
+        // A paused connection waits for us; a completed frame restarts the measurement.
         if moved || self.progress.frames != self.frames || unfinished == 0 || self.paused {
             self.progress = Progress {
                 received: self.received,
@@ -513,7 +514,7 @@ impl Conn {
         (now.since(self.progress.at), unfinished)
     }
 
-    /// For how long the peer has read nothing of what waits for it.
+    /// How long the peer has read nothing of the pending frames.
     pub fn unread_for(&self, now: Time) -> Duration {
         self.blocked
             .map_or(Duration::ZERO, |since| now.since(since))
@@ -531,7 +532,7 @@ mod tests {
     use bytes::Bytes;
     use nacre_types::Version;
 
-    /// TCP has a timeout of the kernel's for it, local sockets have none.
+    /// TCP has a kernel timeout for this, local sockets have none.
     #[test]
     fn a_peer_that_reads_nothing_is_noticed_and_one_that_reads_slowly_is_not() {
         let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
@@ -567,8 +568,8 @@ mod tests {
         assert!(reader.join().expect("it reads on").is_ok());
     }
 
-    /// Of 16 writes of 4 MiB that a client began with, those beyond 16 MiB per OSD were dropped,
-    /// and took 2.5 s where others took 80 ms.
+    /// A client began with 16 writes of 4 MiB: those beyond 16 MiB per OSD were dropped, and took
+    /// 2.5 s where others took 80 ms.
     #[test]
     fn what_a_client_may_have_in_flight_waits_for_the_handshake() {
         let fd =
@@ -593,8 +594,8 @@ mod tests {
         assert!((0..8).any(|_| !push()), "and not for ever more");
     }
 
-    /// (Reading.) A byte now and then held the memory of a whole frame for hours, on each of any
-    /// number of connections.
+    /// (Found by reading the code.) A byte now and then held the memory of a whole frame for hours,
+    /// on each of any number of connections.
     #[test]
     fn a_byte_now_and_then_is_no_progress() {
         use std::io::Write as _;
@@ -637,8 +638,8 @@ mod tests {
         );
     }
 
-    /// Three reads of 32 MiB in one operation ended the daemon that answered, and each that the
-    /// client asked after it.
+    /// Three reads of 32 MiB in one operation stopped the daemon that answered, and each one that
+    /// the client asked after it.
     #[test]
     fn what_does_not_fit_into_a_frame_is_refused_and_ends_nothing() {
         let (ours, _theirs) = pair();
@@ -679,8 +680,8 @@ mod tests {
         .expect("two sockets")
     }
 
-    /// Two daemons that started together dialed each other, and what one of them had said first was
-    /// dropped with its connection: its groups waited 0.4 or 0.8 s until it asked again, in every
+    /// Two daemons that started together dialed each other, and the first messages of one were
+    /// dropped with its connection: its PGs waited 0.4 or 0.8 s until they were resent, in every
     /// seventh start of a cluster.
     #[test]
     fn what_waits_on_the_connection_that_gives_way_leaves_on_the_other() {
@@ -709,9 +710,10 @@ mod tests {
         assert_eq!((taken.queue_bytes(), traffic.frames_out), (0, 3));
     }
 
-    /// A frame with a deadline rests on a lease: when that has run out it must not leave. One of
-    /// which a part has left must go on, or what follows would be read as its rest. The test sets
-    /// the clock: with 20 ms of a real one a slow machine was late before anything had left.
+    /// A frame with a deadline depends on a lease: once the lease has expired the frame must not be
+    /// sent. A partly sent frame must continue, or the following bytes would be read as its rest.
+    /// The test sets the clock: with 20 ms of a real one a slow machine was late before anything
+    /// was sent.
     #[test]
     fn what_is_late_does_not_leave_unless_it_has_begun_to() {
         let (mut traffic, peer) = (Traffic::default(), Entity::Osd(nacre_types::OsdId(1)));
@@ -722,7 +724,7 @@ mod tests {
         let early = Time::ZERO + Duration::from_secs(1);
         conn.push(Epoch(3), ping(1), Some(early));
         conn.push(Epoch(3), ping(2), None);
-        // More than a socket takes: a part of it leaves, and the rest is late.
+        // More than a socket accepts: a part is sent, and the rest is late.
         let (results, request) = (Vec::new(), Default::default());
         let reply = OpReply {
             request,
@@ -736,7 +738,7 @@ mod tests {
         conn.push(Epoch(3), large.clone(), Some(late));
         conn.push(Epoch(3), ping(3), Some(late));
         conn.push(Epoch(3), ping(4), Some(late + Duration::from_secs(1)));
-        // The clock is asked before each call of the socket, as long as a frame has a deadline.
+        // The clock is read before each call of the socket, as long as a frame has a deadline.
         let asked = std::cell::Cell::new(0);
         let at = |time: Time| {
             asked.set(asked.get() + 1);
@@ -762,8 +764,8 @@ mod tests {
         assert_eq!(traffic.late_dropped, 2);
     }
 
-    /// Replies whose lease had run out were dropped, and their payload stayed counted as owed.
-    /// After 8 MiB of them nothing was taken from that client any more, for ever.
+    /// Replies whose lease had expired were dropped, but their payload stayed counted as owed.
+    /// After 8 MiB of them nothing was ever taken from that client again.
     #[test]
     fn replies_that_are_dropped_as_late_are_not_owed_any_more() {
         let (mut traffic, lease) = (Traffic::default(), Time::ZERO + Duration::from_secs(1));
@@ -829,8 +831,8 @@ mod tests {
         conn
     }
 
-    /// A client sends again what has had no answer: it is owed that once. Counted each time, and
-    /// taken off once, it was not read from any more after a while.
+    /// A client resends unanswered requests: the answer is owed only once. It was counted each time
+    /// but subtracted once, so that the client's requests were no longer read after a while.
     #[test]
     fn a_read_that_is_sent_again_is_owed_once() {
         let mut conn = of_client();
@@ -842,9 +844,9 @@ mod tests {
         );
     }
 
-    /// Answers may be lost (with a lease, or refused for an old map): after a while what was asked
-    /// for does not count, or its client would never be read from again. It does as long as
-    /// something lies here for the client to read.
+    /// Answers may be lost (with a lease, or refused for an old map): after a while unanswered
+    /// requests do not count, or the client would never be read from again. They do count as long
+    /// as frames are queued here for the client to read.
     #[test]
     fn answers_that_never_come_do_not_end_a_client() {
         let mut conn = of_client();
@@ -868,8 +870,8 @@ mod tests {
         assert!(conn.takes_work_again(later) && conn.owed.bytes() == 0);
     }
 
-    /// A peer that is always a little behind: the queue never becomes empty. What has left of it
-    /// was kept until it did.
+    /// A peer that is always a little behind: the queue never becomes empty. Its sent headers were
+    /// kept until it did.
     #[test]
     fn what_has_left_is_not_kept_while_the_queue_is_never_empty() {
         let (ours, theirs) = pair();
@@ -924,8 +926,8 @@ mod tests {
         }
     }
 
-    /// A client may ask for much more than it reads: what it is owed is bounded, and counts until
-    /// it is answered.
+    /// A client may request much more than it reads: the answers owed to it are bounded, and count
+    /// until they are sent.
     #[test]
     fn reads_that_are_owed_are_bounded() {
         use nacre_wire::msg::client::RequestId;
@@ -958,9 +960,8 @@ mod tests {
         assert!(conn.takes_work() && conn.owed.bytes() == 0);
     }
 
-    /// (Planted by a stranger.) The kernel takes 1,024 pieces at once. A read of what was never
-    /// written is a piece for each block: with more the connection broke, and again with every
-    /// repetition.
+    /// (Planted by a reviewer.) The kernel takes 1,024 pieces at once. A read of unwritten space is
+    /// one piece per block: with more pieces the connection broke, and again with every repetition.
     #[test]
     fn an_answer_of_many_pieces_goes_out() {
         let (ours, theirs) = pair();

@@ -1,16 +1,18 @@
-//! A cluster's directory while it is being made: whole at the end, or nothing.
+//! Creating a cluster's directory: complete at the end, or nothing.
 //!
 //! ```text
-//!   DIR/creating ─▶ stores ─▶ run/first-pool ─▶ cluster.toml ─▶ creating goes
+//!   DIR/creating ─▶ stores ─▶ run/first-pool ─▶ cluster.toml ─▶ creating is removed
 //!        │            killed here: the next attempt begins again          │ killed here: complete
-//!        └─ locked while its process lives: two do not make one cluster; the second waits for the first
+//!        └─ locked while its process runs: two never make one cluster; the second waits for the first
 //! ```
-//! The mark goes while it is locked. Whoever waited for it has a file then that no path leads to,
-//! and begins again with the one that is there: that lock keeps nobody out.
+//! The mark is removed while it is locked. A process that waited for the lock then holds a file
+//! without a path, and must start over with the file at the path: its lock excludes no other
+//! process.
 //!
-//! Only what a creation makes is ever removed: `mon.N` and `osd.N` with a store in them, and
-//! nothing that lies beside. The mark alone is no proof that what is there is a creation's: it may
-//! have outlived one. Where `cluster.toml` is, or a daemon has ever run, nothing is removed.
+//! Only the creation's own files are ever removed: `mon.N` and `osd.N` with a store in them, and
+//! nothing beside them. The mark alone does not prove that the contents belong to a creation: it
+//! may have outlived one. Where `cluster.toml` exists, or a daemon has ever run, nothing is
+//! removed.
 
 use crate::config::FILE_NAME;
 use crate::error::StartError;
@@ -31,20 +33,20 @@ const STORE_FILES: [&str; 2] = ["store", "store.reserve"];
 const OTHERS_MAX: Duration = Duration::from_secs(60);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
 
-/// What an attempt to begin came to.
+/// Result of an attempt to begin.
 enum Attempt {
     Begun(Creating),
-    /// Another process is at it.
+    /// Another process is creating a cluster here.
     Busy,
-    /// Another process has ended its own meanwhile.
+    /// Another process's creation has ended meanwhile.
     Again,
 }
 
-/// See the module head. Dropped without [`Self::finish`], it takes back what was made.
+/// See the module head. Dropped without [`Self::finish`], it removes what was created.
 #[derive(Debug)]
 pub struct Creating {
     dir: PathBuf,
-    /// The directory itself was made.
+    /// Whether the directory itself was created.
     made: bool,
     finished: bool,
     _lock: File,
@@ -55,7 +57,7 @@ fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StartE
     move |error| StartError::Io { doing, path, error }
 }
 
-/// Makes a directory, and those above it, for its owner alone.
+/// Makes a directory and its parents, accessible to the owner only.
 pub(crate) fn private_dir(path: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -67,8 +69,8 @@ fn is_ours(name: &str) -> bool {
     number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
-/// Whether the directory holds a complete cluster. An error is not "no": stores are removed where
-/// there is none.
+/// Whether the directory holds a complete cluster. An error does not mean "no": stores are removed
+/// where there is no cluster.
 pub(crate) fn is_complete(dir: &Path) -> Result<bool, StartError> {
     let file = dir.join(FILE_NAME);
     match file.symlink_metadata() {
@@ -78,14 +80,14 @@ pub(crate) fn is_complete(dir: &Path) -> Result<bool, StartError> {
     }
 }
 
-/// Removes a mark that has outlived its creation, durably.
+/// Durably removes a mark that has outlived its creation.
 pub(crate) fn forget_mark(dir: &Path) {
     if matches!(is_complete(dir), Ok(true)) && std::fs::remove_file(dir.join(MARK)).is_ok() {
         let _ = File::open(dir).and_then(|dir| dir.sync_all());
     }
 }
 
-/// The first thing in a directory that no creation makes.
+/// The first entry in a directory that no creation makes.
 fn foreign(dir: &Path) -> Result<Option<String>, StartError> {
     for entry in std::fs::read_dir(dir).map_err(io("read", dir))? {
         let entry = entry.map_err(io("read", dir))?;
@@ -97,7 +99,7 @@ fn foreign(dir: &Path) -> Result<Option<String>, StartError> {
             _ => return Ok(Some(name)),
         };
         let path = entry.path();
-        // Not what a link leads to: no creation makes one.
+        // Do not follow links: no creation makes one.
         if !entry.file_type().map_err(io("look at", &path))?.is_dir() {
             return Ok(Some(name));
         }
@@ -128,16 +130,16 @@ fn first_in(dir: &Path) -> Result<Option<String>, StartError> {
         .transpose()
 }
 
-/// Whether what was found a moment ago belongs to a creation that comes or goes right now: it is
-/// not there any more, or is the next one's mark.
+/// Whether an entry found a moment ago belongs to a concurrent creation: it has disappeared, or is
+/// the next creation's mark.
 fn is_passing(dir: &Path, found: &str) -> bool {
     dir.join(found)
         .symlink_metadata()
         .map_or(true, |meta| found == MARK && meta.is_file())
 }
 
-/// Whether a directory could not be made because another creation's was there, which may have gone
-/// by now. What is no directory stays in the way.
+/// Whether a directory could not be made because of a concurrent creation's directory, which may
+/// have disappeared by now. A file that is not a directory remains an error.
 fn is_passing_dir(dir: &Path, error: &std::io::Error) -> bool {
     let gone = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
     error.kind() == std::io::ErrorKind::AlreadyExists
@@ -146,7 +148,7 @@ fn is_passing_dir(dir: &Path, error: &std::io::Error) -> bool {
             .map_or_else(gone, |meta| meta.is_dir())
 }
 
-/// Locks a mark that was opened at this path; `None`: the directory is ours.
+/// Locks a mark that was opened at this path; `None`: this process owns the creation.
 fn lock_mark(opened: &File, mark: &Path) -> Result<Option<Attempt>, StartError> {
     match opened.try_lock() {
         Ok(()) => {}
@@ -159,7 +161,7 @@ fn lock_mark(opened: &File, mark: &Path) -> Result<Option<Attempt>, StartError> 
     Ok((!is_there).then_some(Attempt::Again))
 }
 
-/// Removes what a creation has made in a directory that is no cluster yet.
+/// Removes a creation's files from a directory that is not a cluster yet.
 fn take_back(dir: &Path) {
     if !matches!(is_complete(dir), Ok(false)) {
         return;
@@ -182,8 +184,8 @@ fn take_back(dir: &Path) {
     let _ = std::fs::remove_file(dir.join("cluster.new"));
 }
 
-/// Refuses a directory that is not a creation's to take back. To be called under the lock: another
-/// process may have ended its creation just before.
+/// Refuses a directory whose contents are not an unfinished creation's. Call it under the lock:
+/// another process may have finished its creation just before.
 fn must_be_unfinished(dir: &Path) -> Result<(), StartError> {
     if is_complete(dir)? {
         forget_mark(dir);
@@ -191,7 +193,7 @@ fn must_be_unfinished(dir: &Path) -> Result<(), StartError> {
             path: dir.to_owned(),
         });
     }
-    // A creation makes none.
+    // A creation makes no lock files.
     if let Some(lock) = locks::files(&locks::run_folder(dir), "lock")?.first() {
         let why = format!(
             "it is missing, but a cluster has run here ({} says so): bring it back from a copy. Nothing was changed",
@@ -212,8 +214,8 @@ fn must_be_unfinished(dir: &Path) -> Result<(), StartError> {
 }
 
 impl Creating {
-    /// Begins, in a directory that is empty, missing, or left by a creation that did not end. Waits
-    /// while another process makes a cluster there.
+    /// Begins in a directory that is empty, missing, or left by an unfinished creation. Waits while
+    /// another process makes a cluster there.
     ///
     /// # Errors
     /// [`StartError`]: it holds something else, which may be the cluster that another process has
@@ -252,7 +254,7 @@ impl Creating {
         }
         let mark = dir.join(MARK);
         if let Some(found) = first_in(dir)? {
-            // Looked for behind it: a creation makes its mark first, and removes it last.
+            // Check for the mark after the listing: a creation makes it first, and removes it last.
             if !mark.is_file() && !is_complete(dir)? {
                 if is_passing(dir, &found) {
                     return Ok(Attempt::Again);
@@ -273,7 +275,7 @@ impl Creating {
         };
         let mut lock = match opened {
             Ok(lock) => lock,
-            // A creation that failed has removed its mark, or the directory.
+            // A failed creation has removed its mark, or the directory.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(Attempt::Again);
             }
@@ -285,23 +287,23 @@ impl Creating {
         must_be_unfinished(dir)?;
         let text = "A cluster is being made here. If no process does so any more, `nacre up` begins again.\n";
         let _ = lock.write_all(text.as_bytes());
-        // What follows is taken back if this fails.
+        // The following steps are undone if one fails.
         let creating = Self {
             dir: dir.to_owned(),
             made,
             finished: false,
             _lock: lock,
         };
-        // Of one that was killed, perhaps since the directory was seen to be empty.
+        // Files of a killed creation, perhaps one since the directory was seen to be empty.
         if resumed {
             take_back(dir);
         }
-        // The directory may be the user's, made before.
+        // The directory may have been made by the user before.
         let _ = std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700));
         Ok(Attempt::Begun(creating))
     }
 
-    /// Notes that the cluster's first pool, of so many replicas, is still to be made.
+    /// Notes that the cluster's first pool, of `size` replicas, is still to be created.
     ///
     /// # Errors
     /// The operating system's.
@@ -312,7 +314,7 @@ impl Creating {
         std::fs::write(&path, format!("{size}\n")).map_err(io("write", &path))
     }
 
-    /// The cluster is complete.
+    /// Marks the cluster as complete.
     pub fn finish(mut self) {
         self.finished = true;
         forget_mark(&self.dir);
@@ -336,7 +338,7 @@ fn first_pool_file(dir: &Path) -> PathBuf {
     dir.join("run").join(FIRST_POOL)
 }
 
-/// How many replicas the cluster's first pool is to have, if it is still to be made.
+/// Number of replicas of the cluster's first pool, if it is still to be created.
 #[must_use]
 pub fn first_pool(dir: &Path) -> Option<u32> {
     std::fs::read_to_string(first_pool_file(dir))
@@ -346,13 +348,13 @@ pub fn first_pool(dir: &Path) -> Option<u32> {
         .ok()
 }
 
-/// The first pool is there.
+/// Notes that the first pool exists.
 pub fn has_first_pool(dir: &Path) {
     let _ = std::fs::remove_file(first_pool_file(dir));
 }
 
-/// Makes what lies in a cluster's directory its owner's alone: stores hold everybody's data.
-/// Returns what was changed, for people.
+/// Restricts the permissions of a cluster's directory to its owner: stores hold the data of all
+/// users. Returns what was changed, human-readable.
 #[must_use]
 pub fn tighten(config: &crate::config::Config) -> Vec<String> {
     let mut all: Vec<(PathBuf, u32)> = vec![
@@ -367,7 +369,7 @@ pub fn tighten(config: &crate::config::Config) -> Vec<String> {
         .chain(config.osds.values().map(|entry| &entry.path));
     for store in stores.filter(|path| path.is_file()) {
         all.push((store.clone(), 0o600));
-        // Other directories are the operator's own.
+        // Other directories belong to the operator.
         all.extend(
             store
                 .parent()
@@ -417,8 +419,8 @@ mod tests {
         path.metadata().expect("it is there").permissions().mode() & 0o777
     }
 
-    /// F27: killed while it made a cluster, `up` refused the directory ever after. Here the process
-    /// goes at each step that leaves files.
+    /// F27: killed while it created a cluster, `up` refused the directory ever after. Here the
+    /// process stops at each step that leaves files.
     #[test]
     fn a_creation_that_was_killed_is_begun_again() {
         for step in 0..4 {
@@ -466,8 +468,8 @@ mod tests {
     }
 
     /// A mark outlived its creation (a power cut before its removal was durable); later
-    /// `cluster.toml` was moved aside: `up` took the cluster for half of one, and removed its
-    /// stores. The same when another process had completed the cluster just before.
+    /// `cluster.toml` was moved aside: `up` took the cluster for an unfinished one, and removed its
+    /// stores. The same happened when another process had completed the cluster just before.
     #[test]
     fn a_mark_that_was_left_costs_no_cluster_its_stores() {
         for (name, file_is) in [("there", 0), ("away", 1), ("nowhere", 2)] {
@@ -482,8 +484,8 @@ mod tests {
                 std::os::unix::fs::symlink("nowhere/cluster.toml", dir.join(FILE_NAME))
                     .expect("a link");
             }
-            // Not by `init`: another process may complete the cluster after `init` has looked for
-            // it.
+            // Test this directly, not through `init`: another process may complete the cluster
+            // after the check in `init`.
             let refused = Creating::begin(&dir)
                 .map(drop)
                 .expect_err("a cluster is here")
@@ -506,7 +508,7 @@ mod tests {
         }
     }
 
-    /// What follows from a mark that was left begins with the mark.
+    /// All of the above begins with a stale mark: a starting cluster removes it.
     #[test]
     fn a_mark_that_was_left_goes_when_the_cluster_starts() {
         let dir = dir("stale");
@@ -517,7 +519,7 @@ mod tests {
         std::fs::remove_dir_all(dir).expect("ours");
     }
 
-    /// The directory was looked through only after the stores in it had been removed.
+    /// The directory was checked for foreign files only after the stores in it had been removed.
     #[test]
     fn where_something_else_lies_nothing_is_removed() {
         let dir = dir("beside");
@@ -533,9 +535,9 @@ mod tests {
         std::fs::remove_dir_all(dir).expect("ours");
     }
 
-    /// Three `nacre up` at a time in one directory: the first failed and removed its mark, the
-    /// second had opened that mark before and locked it now, though no path led to it any more, and
-    /// the third made a mark of its own. Both made a cluster, one over the other.
+    /// Three `nacre up` at a time in one directory: the first failed and removed its mark. The
+    /// second had opened that mark before and locked it now, though it no longer had a path. The
+    /// third made its own mark. Both made a cluster, one over the other.
     #[test]
     fn a_mark_that_no_path_leads_to_keeps_nobody_out() {
         let dir = dir("unlinked");
@@ -561,8 +563,8 @@ mod tests {
         assert!(!dir.exists());
     }
 
-    /// Of several `nacre up` at a time all but one ended with an error, sometimes with the one that
-    /// the directory held something foreign, namely `creating`.
+    /// Of several `nacre up` at a time all but one failed, sometimes with the error that the
+    /// directory held something foreign, namely `creating`.
     #[test]
     fn of_several_that_begin_at_once_each_is_alone() {
         use std::sync::atomic::{AtomicUsize, Ordering};
@@ -592,8 +594,8 @@ mod tests {
         let _ = std::fs::remove_dir(dir);
     }
 
-    /// The same, once in ten runs of the test above: the directory was there when it was to be
-    /// made, and had gone, with the creation that had failed in it, when it was looked at.
+    /// The same, once in ten runs of the test above: the directory existed when it was to be made,
+    /// but had been removed with a failed creation when it was examined.
     #[test]
     fn a_directory_that_went_while_it_was_made_is_made_again() {
         let dir = dir("went");
@@ -612,8 +614,8 @@ mod tests {
         std::fs::remove_file(dir).expect("ours");
     }
 
-    /// The same, seldom: one's mark had gone when it was looked at, and the next one's was there
-    /// when what had been found was looked at.
+    /// The same, rarely: one mark had disappeared when it was examined, and the next one existed
+    /// when the found entry was examined.
     #[test]
     fn the_mark_of_who_comes_next_is_nothing_foreign() {
         let dir = dir("passing");
@@ -632,8 +634,7 @@ mod tests {
         std::fs::remove_dir_all(dir).expect("ours");
     }
 
-    /// Of three `nacre up` at a time two ended with an error, though the cluster was there a moment
-    /// later.
+    /// Of three `nacre up` at a time two failed, though the cluster was complete a moment later.
     #[test]
     fn of_several_that_make_a_cluster_one_does_and_the_others_find_it() {
         let dir = dir("three");
@@ -658,7 +659,7 @@ mod tests {
         std::fs::remove_dir_all(dir).expect("ours");
     }
 
-    /// Whoever waits in vain hears what is under way.
+    /// A process whose wait times out is told what it waited for.
     #[test]
     fn a_creation_that_does_not_end_is_not_waited_for_without_end() {
         let dir = dir("busy");

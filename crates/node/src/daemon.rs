@@ -1,4 +1,4 @@
-//! Daemons put together: role, store, listener; and a daemon's own process.
+//! Assembling daemons: role, store, listener; and the process of a daemon.
 
 use crate::access::{Access, Port};
 use crate::any_role::AnyRole;
@@ -22,21 +22,21 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// How daemons run beyond what the folder says.
+/// Options of daemons beyond the directory's configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
     /// Protocol timing of the OSDs.
     pub timing: Timing,
-    /// Sizes of the OSDs.
+    /// Limits of the OSDs.
     pub limits: Limits,
-    /// Time between the monitors' consensus ticks.
+    /// Interval of the monitors' consensus ticks.
     pub mon_tick: Duration,
     /// Whether an embedded cluster also listens on its addresses.
     pub listen: bool,
-    /// Whether an embedded cluster also has servers of file systems.
+    /// Whether an embedded cluster also runs servers of file systems.
     pub servers: bool,
-    /// Called on the reactor's thread once it has had next to nothing to do for a second: to give
-    /// memory back, for example.
+    /// Called on the reactor's thread after a second of almost no work: to release memory, for
+    /// example.
     pub idle: Option<fn()>,
 }
 impl Default for RunOptions {
@@ -81,7 +81,7 @@ pub fn add_mon(
             who: who.to_string(),
         })?;
     reactor.when_idle(options.idle);
-    // The port first: of two processes, the one that cannot serve touches no store.
+    // Open the port first: of two processes, the one that cannot serve must not touch the store.
     let listener = listener(who, &entry.address, options.listen)?;
     let store = reactor.open_store(who, &entry.path)?;
     let mut settings = MonConfig::new(id, config.cluster, directory::random_u128() as u64);
@@ -142,8 +142,8 @@ pub fn add_osd(
     })
 }
 
-/// Adds a client to a reactor; `port` is where its callers are, none if the reactor's owner submits
-/// himself. It calls itself `name`.
+/// Adds a client named `name` to a reactor; `port` is the queue of its callers, `None` if the
+/// reactor's owner submits operations itself.
 pub fn add_client(
     reactor: &mut Reactor,
     port: Option<Arc<Port>>,
@@ -171,11 +171,11 @@ pub fn add_client(
 
 /// A reactor for this configuration's cluster.
 pub fn reactor(config: &Config, waker: Arc<Waker>, stores: usize) -> Result<Reactor, StartError> {
-    // A flush per store at a time, and room for the stores' own jobs.
+    // One flush per store at a time, and capacity for the stores' own jobs.
     Reactor::new(config.cluster, config.mon_addresses(), waker, stores * 2)
 }
 
-/// A waker, or why there is none.
+/// Creates a waker.
 pub fn waker() -> Result<Arc<Waker>, StartError> {
     let failed = |errno: rustix::io::Errno| StartError::Io {
         doing: "make",
@@ -185,10 +185,10 @@ pub fn waker() -> Result<Arc<Waker>, StartError> {
     Ok(Arc::new(Waker::new().map_err(failed)?))
 }
 
-/// How long a daemon that stops waits for its last messages and writes.
+/// How long a stopping daemon waits for its last messages and writes.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
-/// Runs a monitor until SIGTERM or SIGINT, or until it stops by itself. Lines for people go to
+/// Runs a monitor until SIGTERM or SIGINT, or until it stops by itself. Human-readable lines go to
 /// `say`.
 ///
 /// # Errors
@@ -204,7 +204,8 @@ pub fn run_mon(
     })
 }
 
-/// Runs an OSD until SIGTERM or SIGINT, or until it stops by itself. Lines for people go to `say`.
+/// Runs an OSD until SIGTERM or SIGINT, or until it stops by itself. Human-readable lines go to
+/// `say`.
 ///
 /// # Errors
 /// [`StartError`].
@@ -243,7 +244,7 @@ fn run(
             say(&line);
         }
         if let Some((_, why)) = reactor.halted().pop() {
-            // Its last words, to the monitors for example, may still be on their way.
+            // Its last messages, to the monitors for example, may still be in flight.
             drain(&mut reactor);
             return Err(StartError::Halted {
                 who: who.to_string(),
@@ -256,14 +257,13 @@ fn run(
     Ok(())
 }
 
-/// Ends this process: a thread of it hangs in the kernel, and nothing that waits for it would ever
-/// end.
+/// Ends this process without waiting for its threads: one of them hangs in the kernel.
 pub fn end_process(why: &str, code: i32) {
     use std::io::Write as _;
     let line = format!("{why}\n");
     let (said, heard) = std::sync::mpsc::channel();
-    // On a thread of its own: who should read it may hang too, and a pipe that is full would keep
-    // this process for ever.
+    // On a separate thread: the reader may hang too, and a full pipe would block this process for
+    // ever.
     let say = move || {
         let _ = std::io::stderr().write_all(line.as_bytes());
         let _ = said.send(());
@@ -277,14 +277,16 @@ pub fn end_process(why: &str, code: i32) {
     }
     std::process::exit(code);
 }
-/// How long a process that ends waits for whoever reads why.
+/// How long an ending process waits for the reason to be written.
 const SAY_MAX: Duration = Duration::from_secs(1);
-/// When a process ends that was told to, whatever it waits for: before `nacre down` kills it.
+/// A process that was told to stop ends after this time even if something hangs: before `nacre
+/// down` kills it.
 pub const LATE: Duration = Duration::from_secs(15);
 /// Exit code of a daemon whose device hangs.
 const HUNG: i32 = 3;
 
-/// Turns until everything is said and written, bounded: roles that leave see to that themselves.
+/// Runs the reactor until all messages and writes are done, within a bound: leaving roles bound it
+/// themselves.
 pub fn drain(reactor: &mut Reactor) {
     let mut begun = clock::now();
     loop {

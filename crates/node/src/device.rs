@@ -1,25 +1,24 @@
-//! A file or block device as the store wants it.
+//! A file or block device with the interface that the store needs.
 //!
 //! ```text
 //!  read   page cache has it ──preadv2(NOWAIT), here──▶ done        it has not ──▶ worker
-//!  write  small ──pwritev into the page cache, here──▶ done        large ───────▶ worker; past the page cache if memory allows
-//!  flush  a lone writer's, little to write ──▶ here        else ──▶ worker: fdatasync
+//!  write  small ──pwritev into the page cache, here──▶ done        large ───────▶ worker; direct I/O if the memory is aligned
+//!  flush  single writer, little to write ──▶ here        else ──▶ worker: fdatasync
 //! ```
-//! A small write costs less than the hand-over to a worker would, and it saves one wake-up per
-//! group commit; it can wait for the kernel only when dirty pages exceed the kernel's bounds, which
-//! the flush that follows every log write prevents. So does the flush for a single writer, as long
-//! as the disk is quick: handing it over and being woken again would be a third of what that writer
-//! waits for. With more than one in hand the reactor has better things to do meanwhile. A large
-//! write whose memory lies as the disk wants it goes straight from there to the disk (`O_DIRECT`):
-//! through the page cache it would cost a copy and the kernel's work on a thousand pages. Received
-//! payloads lie so (`nacre_wire::frame::PAYLOAD_ALIGN`). Freed space goes back by punching holes,
-//! which a file system and a block device (Linux makes it a discard with zeros) both know; one that
-//! does not is asked once. An opening store drops what the page cache has of it: see
-//! [`BlockingDevice::forget_cached`]. Segments are written as they are (`pwritev`): no byte is
-//! copied by us. An error is reported, never retried; interruptions and short counts are continued.
-//! The file or device itself is locked while a daemon has it open, whatever folder and name it was
-//! found by. Every call that may block is counted while it lasts (`calls.rs`); a write for which
-//! the file system has no room gets the reserve's (`reserve.rs`).
+//! A small write costs less than handing it to a worker, and saves one wake-up per group commit. It
+//! can block in the kernel only when dirty pages exceed the kernel's limits, which the flush after
+//! every log write prevents. The same holds for the flush of a single writer as long as the disk is
+//! fast: handing it over and being woken would be a third of that writer's latency. With more than
+//! one in flight the reactor can do other work meanwhile. A large write with suitably aligned
+//! memory goes directly to the disk (`O_DIRECT`): the page cache would cost a copy and the kernel's
+//! work on a thousand pages. Received payloads are aligned (`nacre_wire::frame::PAYLOAD_ALIGN`).
+//! Freed space is returned by punching holes, which file systems and block devices (Linux issues a
+//! discard with zeros) support; a device that does not is asked once. An opening store drops its
+//! page cache: see [`BlockingDevice::forget_cached`]. Segments are written in place (`pwritev`),
+//! without a copy. An error is reported, never retried; interruptions and short counts are
+//! continued. The file or device itself is locked while a daemon has it open, under whichever path
+//! it was found. Every call that may block is counted while it lasts (`calls.rs`). A write for
+//! which the file system lacks space gets it from the reserve (`reserve.rs`).
 
 use crate::calls::{Calls, What};
 use crate::clock;
@@ -40,21 +39,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Longest write that is made on the reactor's thread.
+/// Longest write made on the reactor's thread.
 const INLINE_WRITE_MAX: usize = 256 << 10;
-/// A store that somebody has open is waited for this often, half a second in all.
+/// Number of attempts to lock a store that is still open elsewhere, half a second in all.
 const LOCK_TRIES: u32 = 100;
 const BETWEEN_LOCK_TRIES: Duration = Duration::from_millis(5);
-/// Most segments of one system call.
+/// Maximum number of segments per system call.
 const SEGMENTS_MAX: usize = 1024;
-/// The same past the page cache, 1 MiB of blocks: meanwhile file systems hold a lock that the log's
+/// The same for direct writes, 1 MiB of blocks: during one, file systems hold a lock that the log's
 /// next write waits for.
 const DIRECT_SEGMENTS_MAX: usize = 256;
 
-/// Offsets and lengths of writes past the page cache are multiples of this.
+/// Alignment of offsets and lengths of direct writes.
 const DIRECT_UNIT: u64 = 4096;
-/// Their memory begins at a multiple of this: the sector size of nearly every disk. A disk that
-/// wants more refuses, and gets buffered writes.
+/// Alignment of the memory of direct writes: the sector size of nearly every disk. A disk with a
+/// larger alignment refuses, and gets buffered writes.
 const DIRECT_MEMORY: usize = 512;
 
 /// The bytes of one file or block device.
@@ -62,28 +61,28 @@ const DIRECT_MEMORY: usize = 512;
 pub struct Blocks {
     file: File,
     path: std::path::PathBuf,
-    /// The same, opened for writes past the page cache; none where the file system or the disk
-    /// does without.
+    /// The same, opened for direct writes; `None` where the file system or the disk does not
+    /// support them.
     direct: Option<File>,
     direct_refused: AtomicBool,
-    /// Space cannot be given back.
+    /// Whether the device refused to take back space.
     punch_refused: AtomicBool,
-    /// Who writes where and how.
+    /// Ranges being written, and in which way.
     windows: Windows,
     length: u64,
     calls: Calls,
     reserve: Option<Reserve>,
     faults: Option<Box<Faults>>,
-    /// A write found no room on the host's file system, not even the reserve.
+    /// Whether a write found no space on the host's file system, including the reserve.
     ran_out: AtomicBool,
     reserve_used: AtomicBool,
 }
 
-/// A call, with what it needs to know if there is no space.
+/// A call, with the information needed when there is no space.
 #[derive(Clone, Copy)]
 enum Call {
     Read,
-    /// So many bytes.
+    /// A write of this many bytes.
     Write(u64),
     Flush,
     Discard,
@@ -101,14 +100,14 @@ impl Call {
     }
 }
 
-/// Which thread makes a call.
+/// The thread that makes a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum On {
     Reactor,
     Other,
 }
 
-/// Opens a file once more, for writes past the page cache. Not every file system has that.
+/// Opens a file once more, for direct writes. Not every file system supports them.
 fn open_direct(path: &Path) -> Option<File> {
     let flags = OFlags::DIRECT.bits().cast_signed();
     File::options()
@@ -118,7 +117,7 @@ fn open_direct(path: &Path) -> Option<File> {
         .ok()
 }
 
-/// Whether a disk could take it from where it lies.
+/// Whether the alignment allows a direct write.
 fn lies_for_disk(offset: u64, data: &[Bytes]) -> bool {
     let whole = |length: u64| length.is_multiple_of(DIRECT_UNIT);
     whole(offset)
@@ -152,11 +151,11 @@ fn failed(errno: Errno) -> DeviceError {
 }
 
 impl Blocks {
-    /// Opens a device for this process alone; `create` makes a file of that many bytes (sparse) or
-    /// keeps a longer one.
+    /// Opens a device exclusively; `create` makes a sparse file of that many bytes or keeps a
+    /// longer one.
     ///
     /// # Errors
-    /// The operating system's; `WouldBlock` when somebody has it open as a store.
+    /// The operating system's; `WouldBlock` when another process has it open as a store.
     pub fn open(path: &Path, create: Option<u64>) -> std::io::Result<Self> {
         let mut options = File::options();
         options
@@ -166,8 +165,8 @@ impl Blocks {
             .truncate(false)
             .mode(0o600);
         let mut file = options.open(path)?;
-        // A daemon that was killed inside this process may still have a write on a worker: whoever
-        // opens its store next must come after it.
+        // A daemon that was killed inside this process may still have a write on a worker: the next
+        // process to open its store must wait for it.
         for tried in 1.. {
             match file.try_lock() {
                 Ok(()) => break,
@@ -184,7 +183,7 @@ impl Blocks {
             file.set_len(length)?;
             file.sync_all()?;
         }
-        // Also right for block devices, whose metadata says 0.
+        // This also works for block devices, whose metadata reports 0.
         let length = file.seek(SeekFrom::End(0))?;
         let reserve = file
             .metadata()?
@@ -206,7 +205,7 @@ impl Blocks {
         })
     }
 
-    /// Opens a device to look at it while nobody writes to it.
+    /// Opens a device for inspection while no daemon writes to it.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -240,11 +239,11 @@ impl Blocks {
         self.length
     }
 
-    /// Allocates the first bytes for good: those that are written again and again. Not every file
+    /// Permanently allocates the first bytes: those that are overwritten repeatedly. Not every file
     /// system can, and a block device need not.
     ///
     /// # Errors
-    /// There is no room for them.
+    /// There is no space for them.
     pub fn allocate(&self, length: u64) -> Result<(), DeviceError> {
         if self.reserve.is_none() {
             return Ok(());
@@ -255,10 +254,10 @@ impl Blocks {
         }
     }
 
-    /// Drops the page cache of the first `length` bytes. It is for those that are written again and
-    /// again in small pieces. A read of them makes Linux read ahead into folios of up to 2 MiB, and
-    /// a write of 8 KiB walks all blocks of its folio (Linux 6.18, ext4: a quarter of an update at
-    /// depth 1).
+    /// Drops the page cache of the first `length` bytes: those that are overwritten repeatedly in
+    /// small pieces. A read of them makes Linux read ahead into folios of up to 2 MiB, and a write
+    /// of 8 KiB walks all blocks of its folio (Linux 6.18, ext4: a quarter of an update at depth
+    /// 1).
     ///
     /// # Errors
     /// The operating system's.
@@ -266,18 +265,18 @@ impl Blocks {
         NonZeroU64::new(length).map_or(Ok(()), |length| self.forget(Some(length)))
     }
 
-    /// Clean pages are dropped; without a length those of the whole device.
+    /// Drops clean pages; without a length those of the whole device.
     fn forget(&self, length: Option<NonZeroU64>) -> Result<(), DeviceError> {
         self.call(Call::Forget, On::Other, || {
             match rustix::fs::fadvise(&self.file, 0, length, Advice::DontNeed) {
-                // A file system in memory has nothing else.
+                // A file system in memory has only its pages.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::SPIPE) => Ok(()),
                 other => other,
             }
         })
     }
 
-    /// Restores the reserve as far as so many free bytes allow. Returns whether it is there, or not
+    /// Restores the reserve as far as `free` bytes allow. Returns whether it is complete, or not
     /// needed.
     pub fn keep_reserve(&self, free: u64) -> bool {
         let Some(reserve) = &self.reserve else {
@@ -289,12 +288,12 @@ impl Blocks {
         whole
     }
 
-    /// Whether writes live on the reserve.
+    /// Whether writes are using the reserve.
     pub fn uses_reserve(&self) -> bool {
         self.reserve_used.load(Ordering::Relaxed)
     }
 
-    /// One call of the operating system that may block.
+    /// Makes a call of the operating system that may block.
     fn call<T>(
         &self,
         what: Call,
@@ -321,28 +320,28 @@ impl Blocks {
         result.map_err(failed)
     }
 
-    /// Does a job of the store that lies here, on a worker.
+    /// Runs a job of the store for this device on a worker.
     pub fn work<T>(&self, job: impl FnOnce() -> T) -> T {
         let _working = self.calls.begin_job();
         self.meet(What::Job.word());
         job()
     }
 
-    /// Asks the file system something on the reactor's thread.
+    /// Queries the file system on the reactor's thread.
     pub fn ask_space<T>(&self, ask: impl FnOnce() -> T) -> T {
         let _calling = self.calls.begin_inline(What::Space);
         self.meet(What::Space.word());
         ask()
     }
 
-    /// What cannot fail may hang or panic.
+    /// Meets the faults of calls that cannot fail but may hang or panic.
     pub fn meet(&self, what: &str) {
         if let Some(faults) = &self.faults {
             let _ = faults.meet(what);
         }
     }
 
-    /// A write found no space: it may try again with a piece of the reserve.
+    /// A write found no space: whether it may be retried with a part of the reserve.
     fn takes_of_reserve(&self, what: Call) -> bool {
         let Call::Write(length) = what else {
             return false;
@@ -369,7 +368,7 @@ impl Blocks {
         }
     }
 
-    /// Reads what the page cache has; `None` if that is not all of it.
+    /// Reads from the page cache; `false` if not all of it is cached.
     fn read_cached(&self, offset: u64, out: &mut [u8]) -> bool {
         let want = out.len();
         let got = rustix::io::preadv2(
@@ -396,7 +395,7 @@ impl Blocks {
         })
     }
 
-    /// Writes through the page cache, if nobody has to be waited for.
+    /// Writes through the page cache, if it need not wait for a direct write.
     fn write_now(&self, offset: u64, data: &[Bytes]) -> Option<Result<(), DeviceError>> {
         let length = data.iter().map(Bytes::len).sum();
         if let Err(error) = self.check(offset, length) {
@@ -410,7 +409,7 @@ impl Blocks {
         }))
     }
 
-    /// `None`: it cannot be done like this. What was written of it is to be written again.
+    /// Writes directly to the disk. `None`: not possible here; a partial write must be repeated.
     fn write_past_cache(
         &self,
         offset: u64,
@@ -433,7 +432,7 @@ impl Blocks {
         }
     }
 
-    /// Does one operation, blocking.
+    /// Executes one operation, blocking.
     pub fn run(&self, kind: IoKind) -> Result<Bytes, DeviceError> {
         match kind {
             IoKind::Read { offset, length } => {
@@ -449,13 +448,13 @@ impl Blocks {
         }
     }
 
-    /// Gives a range back to the host.
+    /// Returns a range to the host.
     fn punch(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
         self.check(offset, usize::try_from(length).unwrap_or(usize::MAX))?;
         if self.punch_refused.load(Ordering::Relaxed) {
             return Ok(());
         }
-        // It drops the range from the page cache, as a write past it does.
+        // It drops the range from the page cache, as a direct write does.
         let _writing = self.windows.enter(Way::Past, offset, length);
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         self.call(Call::Discard, On::Other, || {
@@ -473,7 +472,7 @@ impl Blocks {
     }
 }
 
-/// Fills `out`; the offset where the file ended, if it did.
+/// Fills `out`; returns the offset where the file ended, if it did.
 fn read_all(file: &File, mut offset: u64, out: &mut [u8]) -> Result<Option<u64>, Errno> {
     let mut rest = out;
     while !rest.is_empty() {
@@ -540,9 +539,9 @@ impl BlockingDevice for Blocks {
     fn flush(&self) -> Result<(), DeviceError> {
         self.call(Call::Flush, On::Other, || sync(&self.file))
     }
-    /// After a failed flush Linux calls pages clean that it did not write. Clean pages are what
-    /// this drops, wherever they are from; dirty ones were written by the flush before. (Reading
-    /// past the page cache would do the same for reads by this process only, and not everywhere.)
+    /// After a failed flush Linux marks pages clean that it did not write. This drops all clean
+    /// pages; dirty ones were written by the flush before. (Direct reads would do the same for
+    /// reads by this process only, and not on every file system.)
     fn forget_cached(&self) -> Result<(), DeviceError> {
         self.forget(None)
     }
@@ -551,14 +550,14 @@ impl BlockingDevice for Blocks {
     }
 }
 
-/// With more than this to write a flush takes long enough to be worth a worker.
+/// With more bytes than this to write, a flush takes long enough to be worth a worker.
 const INLINE_FLUSH_MAX: usize = 256 << 10;
-/// A flush that took longer keeps the next ones off the reactor's thread.
+/// After a slower flush, the next ones are not made on the reactor's thread.
 const SLOW_FLUSH: Duration = Duration::from_millis(1);
-/// So many of them.
+/// Number of such flushes.
 const SLOW_MEMORY: u32 = 1000;
 
-/// The asynchronous face of [`Blocks`].
+/// The asynchronous interface to [`Blocks`].
 pub struct FileDevice {
     blocks: Arc<Blocks>,
     workers: WorkersHandle,
@@ -566,7 +565,7 @@ pub struct FileDevice {
     done: Vec<IoDone>,
     /// Bytes written since the last flush began.
     unflushed: usize,
-    /// Flushes for which the disk counts as slow.
+    /// Number of flushes for which the disk still counts as slow.
     slow: u32,
 }
 
@@ -668,7 +667,7 @@ mod tests {
         }
     }
 
-    /// Memory that begins `skip` bytes after where a disk wants it.
+    /// Memory that begins `skip` bytes after the alignment of a disk.
     fn memory(skip: usize, fill: u8) -> Bytes {
         let mut bytes = BytesMut::zeroed(LARGE + 8192);
         let start = bytes.as_ptr().align_offset(4096) + skip;
@@ -676,8 +675,8 @@ mod tests {
         bytes.freeze().slice(start..start + LARGE)
     }
 
-    /// Large writes go past the page cache, small ones and reads through it: they must not see
-    /// different disks.
+    /// Large writes bypass the page cache, small ones and reads use it: both must see the same
+    /// data.
     #[test]
     fn writes_past_the_page_cache_and_through_it_see_each_other() {
         let folder = Folder::new("past");
@@ -690,7 +689,7 @@ mod tests {
         let write =
             |offset: u64, data: Vec<Bytes>| blocks.write_segments(offset, &data).expect("writes");
         for round in 0..4_u8 {
-            // In the page cache and dirty, and clean, and not in it.
+            // Dirty in the page cache, clean, and not cached.
             write(LARGE as u64, vec![Bytes::from(vec![200; 4096])]);
             if round == 2 {
                 blocks.flush().expect("flushes");
@@ -715,8 +714,7 @@ mod tests {
                     .all(|byte| *byte == 100 + round)
             );
         }
-        // What does not lie right goes through the page cache: of memory, of the place, of the
-        // length.
+        // Unaligned writes go through the page cache: unaligned memory, offset, or length.
         let (data, whole) = (memory(1, 9), memory(0, 9));
         assert!(
             !lies_for_disk(0, std::slice::from_ref(&data))
@@ -742,9 +740,9 @@ mod tests {
         );
     }
 
-    /// Blocks of both kinds lie side by side, and the kernel looks after them by the megabyte
-    /// (`windows.rs`). On ext4, whose own lock keeps the two apart, this is right in any case;
-    /// elsewhere a flush would fail, and a daemon whose flush fails stops.
+    /// Blocks of both kinds are adjacent, and the kernel tracks them by the megabyte
+    /// (`windows.rs`). On ext4, whose own lock separates the two, this works in any case; elsewhere
+    /// a flush would fail, and a daemon whose flush fails stops.
     #[test]
     fn neighbours_written_in_both_ways_at_once_do_not_harm_each_other() {
         const AT: u64 = 8 << 20;
@@ -798,8 +796,8 @@ mod tests {
         assert!(out[LARGE..].iter().all(|byte| *byte == 7), "through it");
     }
 
-    /// F54: the blocks of a file go back to its file system, and the file stays as long as it is.
-    /// F5: what is cached can be forgotten.
+    /// F54: the blocks of a file are returned to its file system, and the file keeps its length.
+    /// F5: the cache can be dropped.
     #[test]
     fn discarded_ranges_take_no_space() {
         use std::os::unix::fs::MetadataExt;
@@ -838,9 +836,8 @@ mod tests {
         );
     }
 
-    /// F54: a device that takes no space back is asked once. Nobody noticed when it was asked again
-    /// for each range that was freed: every answer is the same, and each costs a call of the
-    /// device.
+    /// F54: a device that takes no space back is asked once. No test failed when it was asked again
+    /// for each freed range: every answer is the same, and each costs a call of the device.
     #[test]
     fn a_device_that_takes_no_space_back_is_not_asked_again() {
         let folder = Folder::new("unpunched");
@@ -849,7 +846,7 @@ mod tests {
         let discard = |length: u64| blocks.run(IoKind::Discard { offset: 0, length });
         // Every file system refuses an empty range with the answer of a device that cannot punch.
         assert!(discard(0).is_ok(), "a refusal is not the store's trouble");
-        // Whoever makes the call now meets an error.
+        // A call made now would meet an error.
         meet(&folder, "blocks discard error 5");
         assert!(discard(4096).is_ok(), "asked again");
         meet(&folder, "");
@@ -859,16 +856,15 @@ mod tests {
         assert!(discard(2 << 20).is_err(), "past the end");
     }
 
-    /// F5: after a failed flush the page cache shows what is not on the medium, and an opening
-    /// store must read the medium. Nobody noticed when this dropped nothing: the store's own
-    /// tests have a device of their own, and a read that is right tells nothing about where it
-    /// came from.
+    /// F5: after a failed flush the page cache shows data that is not on the medium, and an opening
+    /// store must read the medium. No test failed when this dropped nothing: the store's own tests
+    /// use another device, and a correct read does not show where the data came from.
     #[test]
     fn what_is_cached_of_a_store_can_be_forgotten() {
         const LENGTH: usize = 4 << 20;
         let folder = Folder::new("forget");
         let blocks = Blocks::open(&folder.0.join("blocks"), Some(LENGTH as u64)).expect("opens");
-        // Tmpfs and ramfs: they have nothing but their pages.
+        // Tmpfs and ramfs have only their pages.
         let kind = rustix::fs::fstatfs(&blocks.file).expect("it says").f_type;
         if [0x0102_1994, 0x8584_58f6].contains(&(kind as u64)) {
             eprintln!(
@@ -893,7 +889,7 @@ mod tests {
         blocks.read_at(0, &mut out).expect("reads");
         assert!(out.iter().all(|byte| *byte == 7), "it was on the medium");
 
-        // And the beginning alone.
+        // The same for the beginning only.
         let (log, rest) = out.split_at_mut(LENGTH / 2);
         assert!(
             blocks.read_cached(0, log) && blocks.read_cached(log.len() as u64, rest),
@@ -912,8 +908,8 @@ mod tests {
         );
     }
 
-    /// Flushes by the reactor's thread: a lone writer's only, never with much to write, and not
-    /// where the disk is slow.
+    /// Flushes on the reactor's thread: only a single writer's, never with much to write, and not
+    /// on a slow disk.
     #[test]
     fn a_lone_writers_flush_is_made_at_once() {
         let folder = Folder::new("lone");
@@ -953,14 +949,14 @@ mod tests {
         }
     }
 
-    /// A disk that refuses (sectors of 4 KiB, memory that it cannot reach) costs one try, not the
-    /// write.
+    /// A disk that refuses (sectors of 4 KiB, memory that it cannot reach) costs one attempt, not
+    /// the write.
     #[test]
     fn a_refused_direct_write_is_made_through_the_page_cache() {
         let folder = Folder::new("refused");
         let blocks = Blocks::open(&folder.0.join("blocks"), Some(4 << 20)).expect("opens");
-        // Refused by every file system that can do it at all: there this stands for a disk that
-        // wants more than ours.
+        // Refused by every file system that supports direct writes: here this stands for a disk
+        // with a larger alignment.
         assert!(
             blocks.write_past_cache(0, &[memory(1, 4)], LARGE).is_none(),
             "memory at an odd address"
@@ -976,12 +972,12 @@ mod tests {
         assert!(out.iter().all(|byte| *byte == 5));
     }
 
-    /// The faults of `faults.rs`, written beside the store.
+    /// The faults of `faults.rs`, in a file beside the store.
     fn meet(folder: &Folder, line: &str) {
         std::fs::write(folder.0.join("blocks.faults"), line).expect("writable");
     }
 
-    /// Planted: the error of a flush was swallowed, and every write after it was answered though
+    /// Planted: the error of a flush was swallowed, and every later write was answered though
     /// nothing had reached the disk.
     #[test]
     fn an_error_of_any_call_reaches_who_asked() {
@@ -1051,8 +1047,8 @@ mod tests {
         );
     }
 
-    /// A file that was cut behind our back: what it does not have is not read as zeros, nor as what
-    /// was in the buffer before.
+    /// A file that was truncated by another process: the missing part is neither read as zeros nor
+    /// as the previous content of the buffer.
     #[test]
     fn a_short_read_is_an_error() {
         let folder = Folder::new("short");
@@ -1078,7 +1074,7 @@ mod tests {
         assert_eq!(blocks.read_at(4096, &mut out), Err(short));
     }
 
-    /// More pieces than one call takes, in each of the ways.
+    /// More pieces than one call takes, for each way of writing.
     #[test]
     fn many_pieces_lie_one_behind_the_other() {
         let folder = Folder::new("pieces");
@@ -1102,8 +1098,8 @@ mod tests {
         }
     }
 
-    /// A write for which there is no space gets the reserve's, piece by piece, and is remembered
-    /// when that is not enough.
+    /// A write without space uses the reserve, piece by piece; if that is not enough the device
+    /// remembers it.
     #[test]
     fn a_write_without_space_takes_the_reserve_and_says_when_there_is_none() {
         let folder = Folder::new("reserve");

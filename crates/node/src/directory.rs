@@ -1,12 +1,12 @@
-//! A cluster's folder: made by [`init`], locked while in use, the same for embedded and
+//! A cluster's directory: made by [`init`], locked while in use, the same for embedded and
 //! multi-process clusters.
 //!
 //! ```text
-//!  DIR/cluster.toml          who and where (config.rs)
+//!  DIR/cluster.toml          daemons and addresses (config.rs)
 //!  DIR/mon.0/store           a monitor's store       } or any path, also a block device, as cluster.toml says
 //!  DIR/osd.2/store           an OSD's store          }
-//!  DIR/osd.2/store.reserve   space that is really there, for deletions on a full disk (reserve.rs)
-//!  DIR/creating              it is being made (creating.rs)
+//!  DIR/osd.2/store.reserve   allocated space for deletions on a full disk (reserve.rs)
+//!  DIR/creating              exists during creation (creating.rs)
 //!  DIR/run/…                 locks, process ids, logs (locks.rs)
 //! ```
 //! `locks.rs` has the locks and pid files.
@@ -36,21 +36,20 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-/// First port of a cluster, unless somebody says otherwise.
+/// Default first port of a cluster.
 pub const BASE_PORT: u16 = 7400;
 
-/// What a new cluster looks like.
+/// Properties of a new cluster.
 #[derive(Clone, Debug)]
 pub struct InitOptions {
     /// Monitors: 1, 3 or 5.
     pub mons: u32,
     /// OSDs.
     pub osds: u32,
-    /// The daemons listen on 127.0.0.1 from this port on, monitors first. None: only inside an
+    /// First port on 127.0.0.1 that the daemons listen on, monitors first. None: only inside an
     /// embedded cluster.
     pub base_port: Option<u16>,
-    /// The first daemon's address, the others listen on the following ones. None: all on
-    /// 127.0.0.1.
+    /// The first daemon's address; the others listen on the following ones. None: all on 127.0.0.1.
     pub host: Option<Ipv4Addr>,
     /// Size of an OSD's store in bytes; the file is sparse.
     pub osd_bytes: u64,
@@ -58,9 +57,9 @@ pub struct InitOptions {
     pub mon_bytes: u64,
     /// Device class of the OSDs.
     pub class: String,
-    /// Copies of pools that do not say so themselves.
+    /// Default number of replicas of pools.
     pub pool_size: Option<u8>,
-    /// Replicas of the first pool, which is to be made when the cluster first runs
+    /// Number of replicas of the first pool, which is created when the cluster first runs
     /// ([`crate::creating::first_pool`]).
     pub first_pool: Option<u32>,
     /// Further options of the cluster's configuration database, by name.
@@ -95,10 +94,10 @@ fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StartE
     move |error| StartError::Io { doing, path, error }
 }
 
-/// Makes a cluster's folder: configuration and formatted stores. Nothing runs yet.
+/// Makes a cluster's directory: configuration and formatted stores. No daemon runs yet.
 ///
 /// # Errors
-/// [`StartError`]: the folder holds something else, or cannot be written.
+/// [`StartError`]: the directory holds something else, or cannot be written.
 pub fn init(dir: &Path, options: &InitOptions) -> Result<Config, StartError> {
     let file = dir.join(FILE_NAME);
     if creating::is_complete(dir)? {
@@ -153,8 +152,8 @@ pub fn init(dir: &Path, options: &InitOptions) -> Result<Config, StartError> {
             path: dir.join(format!("{id}/store")),
             size: options.osd_bytes,
             class: options.class.clone(),
-            // Every OSD counts as a host of its own: on one machine copies can only be kept on
-            // different stores.
+            // Every OSD counts as a separate host: on one machine replicas can only be separated by
+            // store.
             host: format!("host{}", id.0),
         };
         osds.insert(id, entry);
@@ -201,8 +200,7 @@ pub fn init(dir: &Path, options: &InitOptions) -> Result<Config, StartError> {
             .collect(),
         changes: changes.into_iter().map(set).collect(),
     };
-    // At the same time: most of it is the disk's work, which has more to give than one writer
-    // takes.
+    // Format in parallel: most of the time is the disk's, and one writer does not saturate it.
     std::thread::scope(|scope| {
         let mons = config
             .mons
@@ -212,7 +210,7 @@ pub fn init(dir: &Path, options: &InitOptions) -> Result<Config, StartError> {
         formats.extend(config.osds.iter().map(|(id, entry)| {
             scope.spawn(|| format_osd(config.cluster, *id, entry, random_u128()))
         }));
-        // All are waited for, and the first failure is told.
+        // Wait for all, then report the first failure.
         let ended: Vec<_> = formats
             .into_iter()
             .map(|format| format.join().expect("formatting does not panic"))
@@ -222,13 +220,13 @@ pub fn init(dir: &Path, options: &InitOptions) -> Result<Config, StartError> {
     if let Some(size) = options.first_pool {
         creating.note_first_pool(size)?;
     }
-    // Last, so that a directory with this file is complete.
+    // Write this last, so that a directory with this file is complete.
     config.save()?;
     creating.finish();
     Ok(config)
 }
 
-/// Replaces a file, whole or not at all.
+/// Replaces a file atomically.
 pub(crate) fn write_durably(path: &Path, content: &[u8]) -> Result<(), StartError> {
     let temporary = path.with_extension("new");
     let write = || -> std::io::Result<()> {
@@ -247,8 +245,7 @@ pub(crate) fn write_durably(path: &Path, content: &[u8]) -> Result<(), StartErro
     write().map_err(io("write", path))
 }
 
-/// Adds an OSD's store, of that name, and its entry; the cluster may be running. The OSD joins when
-/// it is started.
+/// Adds an OSD's store and its entry; the cluster may be running. The OSD joins when it is started.
 ///
 /// # Errors
 /// [`StartError`].
@@ -277,7 +274,7 @@ pub fn add_osd(
     Ok(())
 }
 
-/// Whether [`add_osd`] could add this one, as far as that can be seen without doing it.
+/// Whether [`add_osd`] could add this OSD, as far as can be checked without doing it.
 ///
 /// # Errors
 /// As [`add_osd`].
@@ -291,7 +288,7 @@ pub fn may_add_osd(config: &Config, id: OsdId, entry: &OsdEntry) -> Result<(), S
     must_be_free(&entry.path)
 }
 
-/// Whether [`add_mon`] could add this one, as far as that can be seen without doing it.
+/// Whether [`add_mon`] could add this monitor, as far as can be checked without doing it.
 ///
 /// # Errors
 /// As [`add_mon`].
@@ -306,7 +303,7 @@ pub fn may_add_mon(config: &Config, id: MonId, entry: &MonEntry) -> Result<(), S
     must_be_free(&entry.path)
 }
 
-/// A number for a monitor's store, as `mon add` wants it: never 0.
+/// A number for a monitor's store, as required by `mon add`: never 0.
 #[must_use]
 pub fn random_mon_store() -> u64 {
     let drawn =
@@ -314,7 +311,7 @@ pub fn random_mon_store() -> u64 {
     drawn.max(1)
 }
 
-/// Adds a monitor's store of that number, made to be let into the running cluster, and its entry.
+/// Adds an entry and a store with that number for a monitor that will join the running cluster.
 ///
 /// # Errors
 /// [`StartError`].
@@ -352,11 +349,11 @@ pub fn add_mon(
 
 // ── stores ──────────────────────────────────────────────────────────────────────────────
 
-/// Attribute of the daemon's own object: identity of this store, so that a second one of the same
-/// OSD is refused.
+/// Attribute of the daemon's own object: the identity of this store, so that a second store of the
+/// same OSD is refused.
 const STORE_ATTR: &[u8] = b"store";
 
-/// Stores of monitors have owners above all OSDs' numbers.
+/// Owner numbers of monitors' stores are above all OSDs' numbers.
 const MON_BIT: u32 = 1 << 31;
 
 fn identity(cluster: ClusterId, who: Entity) -> Identity {
@@ -368,7 +365,7 @@ fn identity(cluster: ClusterId, who: Entity) -> Identity {
     Identity { cluster, osd }
 }
 
-/// What lies where a store is to be made, if it is more than nothing.
+/// What occupies the location of a new store, if it is not empty.
 fn occupant(blocks: &Arc<dyn BlockingDevice>) -> Option<String> {
     let report = nacre_store::check(blocks, nacre_store::CheckOptions::default()).ok()?;
     if let Some(owner) = report.identity {
@@ -377,7 +374,7 @@ fn occupant(blocks: &Arc<dyn BlockingDevice>) -> Option<String> {
     if report.findings != [Finding::Root(RootError::NotAStore)] {
         return Some("a store already, though a damaged one".to_owned());
     }
-    // Partition tables, file systems and people's files all have something in their first megabyte.
+    // Partition tables, file systems and users' files all have data in their first megabyte.
     let mut head = vec![
         0;
         usize::try_from(blocks.length())
@@ -390,7 +387,7 @@ fn occupant(blocks: &Arc<dyn BlockingDevice>) -> Option<String> {
 }
 const OCCUPIED_HEAD: usize = 1 << 20;
 
-/// A store's owner, for people.
+/// A store's owner, human-readable.
 #[must_use]
 pub fn show_identity(identity: &Identity) -> String {
     let Identity { cluster, osd } = identity;
@@ -402,7 +399,7 @@ pub fn show_identity(identity: &Identity) -> String {
     format!("{who} of cluster {cluster}")
 }
 
-/// Whether a store may be made there without overwriting anything.
+/// Checks that a new store would overwrite nothing.
 fn must_be_free(path: &Path) -> Result<(), StartError> {
     if path.is_dir() {
         return Err(StartError::Occupied {
@@ -443,7 +440,7 @@ fn format(
     let is_new = !path.exists();
     let made = make_store(cluster, who, path, size, first, failed);
     if made.is_err() && is_new {
-        // Half a store would only be in the way of the next attempt.
+        // An incomplete store would only obstruct the next attempt.
         let _ = std::fs::remove_file(path);
         let mut reserve = path.as_os_str().to_owned();
         reserve.push(".reserve");
@@ -490,7 +487,7 @@ fn make_store(
     done.map_err(|why| failed(why.to_string()))?.map_err(failed)
 }
 
-/// Refuses a store that is too small for a monitor. One that exists is taken as it is.
+/// Refuses a store that is too small for a monitor. An existing store is accepted.
 fn holds_a_monitor(config: &Config, id: MonId, entry: &MonEntry) -> Result<(), StartError> {
     if entry.size >= MON_BYTES_MIN {
         return Ok(());
@@ -532,7 +529,7 @@ fn format_osd(
     format(cluster, Entity::Osd(id), &entry.path, entry.size, first)
 }
 
-/// What to do about a store that does not open.
+/// The recommended action for a store that does not open.
 fn remedy(why: &OpenError, who: Entity) -> &'static str {
     match (why, who) {
         (
@@ -625,7 +622,7 @@ pub fn open_hosted(
         },
     })?;
     let hosted = Hosted::new(Box::new(store), mailbox, workers.clone()).on(blocks);
-    // What is not allocated yet is when there is room.
+    // What cannot be allocated now is allocated once there is space.
     let _ = hosted.prepare_log();
     Ok(hosted)
 }
@@ -680,7 +677,7 @@ pub fn identify(
 mod tests {
     use super::*;
 
-    /// A cluster of one OSD that nobody else can reach.
+    /// A cluster of one OSD without listening addresses.
     fn small() -> InitOptions {
         InitOptions {
             osds: 1,
@@ -705,9 +702,9 @@ mod tests {
             .collect()
     }
 
-    /// F3: what a client writes can pass for a group of the log as soon as it knows the log's salt,
-    /// which is what a host draws that leaves it at a constant: everything else went on as before.
-    /// Every opening of every store draws another one, and its groups bear it.
+    /// F3: a client's data can pass for a group of the log if the client knows the log's salt, as
+    /// with a host that leaves the salt constant: everything else works as before. Every opening of
+    /// every store draws a new salt, and its groups carry it.
     #[test]
     fn each_opening_of_a_store_has_a_salt_of_its_own() {
         let mut seen = Vec::new();
@@ -725,7 +722,7 @@ mod tests {
             );
             seen.extend(made.values());
             seen.extend(salts(&config.mons[&MonId(0)].path).values());
-            // The next opening has another epoch, and begins the log anew.
+            // The next opening has another epoch, and begins the log again.
             let waker = Arc::new(crate::wake::Waker::new().expect("an event counter"));
             let workers = crate::workers::Workers::new(1).expect("threads");
             let blocks = open_blocks(&osd).expect("opens");
@@ -750,17 +747,16 @@ mod tests {
         );
     }
 
-    /// F15: a log that has no space of its own stops its store at the first write when somebody
-    /// else has filled the disk. A new store's log was written once, so it has; one that was
-    /// copied has holes where there were zeros. Nobody noticed when nothing was allocated any
-    /// more.
+    /// F15: a log without allocated space stops its store at the first write after the disk has
+    /// been filled by others. A new store's log was written once, so it has its space; a copied one
+    /// has holes where there were zeros. No test failed when nothing was allocated any more.
     #[test]
     fn an_opened_stores_log_has_its_space() {
         use rustix::fs::FallocateFlags;
         use std::os::unix::fs::MetadataExt as _;
         const LENGTH: u64 = 64 << 20;
         const LOG: u64 = LENGTH / 16;
-        /// Before it lie the two superblocks.
+        /// Preceded by the two superblocks.
         const LOG_AT: u64 = 256 << 10;
         let dir = std::env::temp_dir().join(format!("nacre-log-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
@@ -776,7 +772,7 @@ mod tests {
         nacre_store::format(&blocks, &options).expect("healthy");
         blocks.flush().expect("healthy");
         drop(blocks);
-        // As a sparse copy has it: the log of a new store is zeros.
+        // As in a sparse copy: the log of a new store is zeros.
         let file = File::options().write(true).open(&path).expect("ours");
         let taken = || std::fs::metadata(&path).expect("is there").blocks() * 512;
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -804,8 +800,8 @@ mod tests {
         std::fs::remove_dir_all(dir).expect("ours");
     }
 
-    /// (Planted by a stranger: half a store stayed, and was in the way ever after.) An OSD whose
-    /// store cannot be made is added when it can.
+    /// (Planted by a reviewer: an incomplete store stayed, and obstructed every later attempt.) An
+    /// OSD whose store cannot be made can be added later.
     #[test]
     fn an_osd_that_could_not_be_added_leaves_nothing_behind() {
         let dir = std::env::temp_dir().join(format!("nacre-directory-{}", std::process::id()));

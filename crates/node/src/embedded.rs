@@ -1,8 +1,8 @@
-//! A whole cluster in one process and one folder, the way SQLite is a whole database (DESIGN §9).
+//! A whole cluster in one process and one directory, as SQLite is a whole database (DESIGN §9).
 //!
 //! One thread runs all daemons and the process's own client; messages between them are values. It
-//! is the same role code, and the same folder runs as separate processes just as well. Copies on
-//! one disk survive a daemon, not the disk.
+//! is the same role code, and the same directory also runs as separate processes. Replicas on one
+//! disk survive the loss of a daemon, not of the disk.
 
 use crate::access::{Access, Port};
 use crate::any_role::AnyRole;
@@ -29,24 +29,24 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long a start may take.
+/// Time limit of a start.
 const READY_MAX: Duration = Duration::from_secs(30);
 
-/// How long a stop may take: longer than a device may hang before its daemon halts.
+/// Time limit of a stop: longer than a device may hang before its daemon halts.
 const STOP_MAX: Duration = Duration::from_secs(30);
 
 type Order = Box<dyn FnOnce(&mut Host) + Send>;
 
-/// What the thread owns.
+/// State of the thread.
 struct Host {
     reactor: Reactor,
     config: Config,
     options: RunOptions,
     servers: Servers,
     stop: Arc<AtomicBool>,
-    /// Daemons that did not start, and why: the others go on without them.
+    /// Daemons that did not start, and why: the others continue without them.
     broken: BTreeMap<Entity, String>,
-    // Last: the folder is free only when nobody writes to it any more.
+    // Last: the directory is released only when nothing writes to it any more.
     lock: Lock,
 }
 
@@ -68,12 +68,12 @@ pub struct Embedded {
     ending: Mutex<Ending>,
 }
 
-/// The thread, and how its end is noticed.
+/// The thread, and how its end is detected.
 struct Ending {
     thread: Option<JoinHandle<()>>,
-    /// Disconnected when the thread has let go of everything.
+    /// Disconnected when the thread has released everything.
     ended: Receiver<Infallible>,
-    /// It was waited for in vain.
+    /// Whether waiting for it has timed out.
     given_up: bool,
 }
 
@@ -83,7 +83,7 @@ fn lock(orders: &Mutex<Orders>) -> MutexGuard<'_, Orders> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Says that the thread is gone, and lets go of everybody who waits for it.
+/// Reports the thread's end, and releases all waiting callers.
 struct Leave(Arc<Mutex<Orders>>);
 impl Drop for Leave {
     fn drop(&mut self) {
@@ -99,12 +99,12 @@ fn leave(orders: &Mutex<Orders>) {
 }
 
 impl Embedded {
-    /// Starts the cluster in the folder; returns when its OSDs are up and every placement group
+    /// Starts the cluster in the directory; returns when its OSDs are up and every placement group
     /// serves.
     ///
     /// A daemon whose store is damaged or missing is left out as long as an OSD and a majority of
-    /// the monitors are there; [`Self::halted`] names it. A store of another cluster, or a port
-    /// that is taken, is an error: somebody is about to make a mistake.
+    /// the monitors run; [`Self::halted`] names it. A store of another cluster, or a port in use,
+    /// is an error: it indicates a mistake of the operator.
     ///
     /// # Errors
     /// [`StartError`].
@@ -122,10 +122,10 @@ impl Embedded {
                 (config.clone(), waker.clone(), port.clone(), orders.clone());
             let stop = stop.clone();
             let run = move || {
-                // First, so it goes last.
+                // Declared first, so it is dropped last.
                 let _alive: std::sync::mpsc::Sender<Infallible> = alive;
-                // However this thread ends, nobody waits for it afterwards. Declared after `held`,
-                // so it goes first.
+                // Runs however this thread ends: no caller waits for it afterwards. Declared after
+                // `held`, so it is dropped first.
                 let _leave = Leave(orders.clone());
                 let host = match Host::new(config, options, waker, port, held, stop) {
                     Ok(host) => {
@@ -153,7 +153,7 @@ impl Embedded {
         }) {
             Ok(witness) => witness,
             Err(why) => {
-                // It runs no daemon any more, and has only the folder's lock to give back.
+                // It runs no daemon any more, and only has to release the directory's lock.
                 let _ = thread.join();
                 return Err(why);
             }
@@ -176,7 +176,7 @@ impl Embedded {
         Ok(embedded)
     }
 
-    /// The folder's configuration.
+    /// The directory's configuration.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
@@ -227,14 +227,14 @@ impl Embedded {
         Cluster::over(self.port.clone(), Arc::<Self>::clone(self))
     }
 
-    /// Ends an OSD as `kill -9` would: nothing is finished, nobody is told. Its store's flushed
-    /// part remains.
+    /// Ends an OSD as `kill -9` would: nothing is finished, no peer is notified. The flushed part
+    /// of its store remains.
     pub fn kill_osd(&self, id: OsdId) -> bool {
         self.order(move |host| host.kill(Entity::Osd(id)))
             .unwrap_or(false)
     }
 
-    /// Starts an OSD that was killed, or that was added to the folder.
+    /// Starts an OSD that was killed, or that was added to the directory.
     ///
     /// # Errors
     /// [`StartError`].
@@ -255,7 +255,7 @@ impl Embedded {
             .unwrap_or(false)
     }
 
-    /// Starts a monitor that was killed, or that was added to the folder.
+    /// Starts a monitor that was killed, or that was added to the directory.
     ///
     /// # Errors
     /// [`StartError`].
@@ -270,7 +270,7 @@ impl Embedded {
         self.order(start).unwrap_or_else(|| Err(ended()))
     }
 
-    /// Which daemons run.
+    /// The running daemons.
     #[must_use]
     pub fn running(&self) -> Vec<Entity> {
         self.order(|host| host.reactor.entities())
@@ -287,7 +287,7 @@ impl Embedded {
         self.order(look).unwrap_or_default()
     }
 
-    /// The daemons' lines for people since the last call; at most the last thousand.
+    /// The daemons' human-readable lines since the last call; at most the last thousand.
     #[must_use]
     pub fn take_log(&self) -> Vec<String> {
         lock(&self.orders).said.drain(..).collect()
@@ -300,7 +300,7 @@ impl Embedded {
             .unwrap_or_default()
     }
 
-    /// Copies of objects that an OSD has been brought since it started, by log or backfill.
+    /// Replicas of objects that an OSD has recovered since it started, by log or backfill.
     #[must_use]
     pub fn recovered(&self, id: OsdId) -> Option<u64> {
         let look = move |host: &mut Host| match &host.reactor.node(Entity::Osd(id))?.role {
@@ -310,7 +310,7 @@ impl Embedded {
         self.order(look).flatten()
     }
 
-    /// What a monitor has counted since it started.
+    /// Counters of a monitor since it started.
     #[must_use]
     pub fn mon_counters(&self, id: MonId) -> Option<nacre_mon::Counters> {
         let look = move |host: &mut Host| match &host.reactor.node(Entity::Mon(id))?.role {
@@ -320,7 +320,7 @@ impl Embedded {
         self.order(look).flatten()
     }
 
-    /// A daemon's store.
+    /// Space usage of a daemon's store.
     #[must_use]
     pub fn usage(&self, who: Entity) -> Option<Usage> {
         self.order(move |host| host.reactor.node(who)?.usage())
@@ -329,9 +329,9 @@ impl Embedded {
 
     /// Stops the cluster cleanly and waits for it, for up to 30 s.
     ///
-    /// A disk that hangs may keep a thread for ever. It is left to itself then: it writes nothing
-    /// that was not begun, but the folder stays in use as long as it is there, so no other process
-    /// takes its stores. Another call waits for it again.
+    /// A hanging disk may block a thread for ever. The thread is then abandoned: it starts no new
+    /// writes, but the directory stays in use as long as it exists, so no other process takes its
+    /// stores. Another call waits for it again.
     ///
     /// # Errors
     /// [`Error::NotStopped`] names the daemons that wait for their disks.
@@ -340,7 +340,7 @@ impl Embedded {
     }
 
     fn stop_within(&self, max: Duration) -> Result<(), Error> {
-        // Not as an order: whether the thread takes another one is the question.
+        // Not as an order: the thread may not take another one.
         self.stop.store(true, Ordering::SeqCst);
         self.waker.wake();
         let mut ending = self
@@ -353,7 +353,7 @@ impl Embedded {
         if ending.ended.recv_timeout(max) == Err(RecvTimeoutError::Timeout) {
             (ending.thread, ending.given_up) = (Some(thread), true);
             drop(ending);
-            // Nobody else is to wait for it either.
+            // Other callers must not wait for it either.
             leave(&self.orders);
             self.port
                 .close("the cluster is being stopped, and does not answer");
@@ -380,7 +380,7 @@ impl Drop for Embedded {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .given_up;
         if !given_up {
-            // There is nobody left to be told.
+            // There is no caller to report to.
             let _ = self.stop();
         }
     }
@@ -426,7 +426,7 @@ impl Host {
     }
 
     fn start(&mut self, who: Entity) -> Result<(), StartError> {
-        // One that stopped by itself still has its place.
+        // A daemon that stopped by itself still has its slot.
         self.reactor.kill(who);
         match who {
             Entity::Mon(id) => daemon::add_mon(&mut self.reactor, &self.config, id, &self.options)?,
@@ -442,7 +442,7 @@ impl Host {
         self.reactor.kill(who).is_some()
     }
 
-    /// Goes on without a daemon, if the others are enough.
+    /// Continues without a daemon, if the others suffice.
     fn leave_out(&mut self, who: Entity, why: String) -> Result<(), StartError> {
         self.kill(who);
         self.broken.insert(who, why.clone());
@@ -467,7 +467,7 @@ impl Host {
 
     fn run(mut self, orders: &Mutex<Orders>) {
         while !self.stop.load(Ordering::SeqCst) {
-            // Without a port, for example, file systems wait; the rest goes on.
+            // Without a port, for example, file systems wait; the rest continues.
             if self.options.servers
                 && let Err(why) = self.servers.look(&mut self.reactor)
             {
@@ -488,7 +488,7 @@ impl Host {
                 order(&mut self);
             }
         }
-        // Before what may hang: who asks now would wait for it.
+        // Before steps that may hang: callers would wait for this thread.
         leave(orders);
         for who in self.reactor.entities() {
             if let Some(AnyRole::Client(access)) =
@@ -498,7 +498,7 @@ impl Host {
             }
         }
         self.servers.shut_down(&mut self.reactor);
-        // All daemons stop at once: there is nobody to be told, only writes to be finished.
+        // All daemons stop at once: no peer is notified, only writes are finished.
         daemon::drain(&mut self.reactor);
     }
 
@@ -544,7 +544,8 @@ impl Host {
     }
 }
 
-/// Opens the cluster in a folder in this process, making it if the folder is empty or missing.
+/// Opens the cluster in a directory in this process, creating it if the directory is empty or
+/// missing.
 pub(crate) fn open(dir: &Path) -> Result<Cluster, Error> {
     if !dir.join(crate::config::FILE_NAME).exists() {
         let plain = crate::directory::InitOptions::default();
@@ -555,7 +556,7 @@ pub(crate) fn open(dir: &Path) -> Result<Cluster, Error> {
             ..plain
         };
         match crate::directory::init(dir, &options) {
-            // Another process has made one meanwhile.
+            // Another process has created one meanwhile.
             Ok(_) | Err(StartError::Exists { .. }) => {}
             Err(why) => return Err(why.into()),
         }
@@ -571,7 +572,7 @@ mod tests {
     use nacre_wire::msg::client::SubOp;
     use serde_json::json;
 
-    /// A small cluster in a directory of its own, started.
+    /// A small cluster in a new directory, started.
     fn started(name: &str, osds: u32) -> (std::path::PathBuf, Arc<Embedded>) {
         let dir = std::env::temp_dir().join(format!("nacre-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
@@ -588,7 +589,7 @@ mod tests {
     }
 
     /// A flush of one OSD's disk did not end, and `stop` waited for its thread for ever. So did
-    /// each call of the cluster after it.
+    /// each later call of the cluster.
     #[test]
     fn a_cluster_whose_disk_hangs_does_not_stop_and_says_whose() {
         let (dir, embedded) = started("stop", 3);
@@ -642,8 +643,9 @@ mod tests {
         std::fs::remove_dir_all(dir).expect("ours");
     }
 
-    /// Comparing long strings counts one step and reads all of them: so many times, it takes tens
-    /// of milliseconds at least, and fewer steps than either budget has. Counts end it nowhere.
+    /// Comparing long strings counts one step and reads all of them: repeated this often, it takes
+    /// tens of milliseconds at least, and fewer steps than either budget has. Step counts do not
+    /// stop it.
     fn long_and_cheap(bytes: u32) -> String {
         format!(
             "local s, t = string.rep('x', {bytes}), string.rep('x', {bytes} - 1) .. 'y'
@@ -651,9 +653,9 @@ mod tests {
         )
     }
 
-    /// F33: what a client's script takes beyond its count was everybody's loss, for as long as it
-    /// took. An OSD knows how to hand such a script out, but has no clock of its own: nobody
-    /// noticed when the daemon gave it none.
+    /// F33: what a client's script takes beyond its step count delayed all clients. An OSD can hand
+    /// such a script to another thread, but has no clock of its own: no test failed when the daemon
+    /// gave it none.
     #[test]
     fn a_daemon_gives_its_osds_a_clock() {
         let (dir, embedded) = started("osd-clock", 1);
@@ -692,8 +694,8 @@ mod tests {
         std::fs::remove_dir_all(dir).expect("ours");
     }
 
-    /// F34: a validator that counts little and takes long held the leading monitor up. Nobody
-    /// noticed when the daemon's monitor ran programs without its clock.
+    /// F34: a validator that counts few steps and takes long blocked the leading monitor. No test
+    /// failed when the daemon's monitor ran programs without its clock.
     #[test]
     fn a_daemon_gives_its_monitors_a_clock() {
         let (dir, embedded) = started("mon-clock", 1);

@@ -1,4 +1,4 @@
-//! What can go wrong around the roles, in sentences that say what to do.
+//! Errors around the roles, in sentences that recommend an action.
 
 use nacre_types::Entity;
 use nacre_wire::msg::client::OpFailure;
@@ -10,63 +10,63 @@ use std::time::Duration;
 /// Why an operation on a cluster failed.
 #[derive(Debug)]
 pub enum Error {
-    /// The cluster said no; nothing has changed.
+    /// The cluster refused it; nothing has changed.
     Refused(OpFailure),
-    /// The cluster refuses it now; it had been sent before, and may have happened then
+    /// The cluster refused it now; it had been sent before, and may have been executed then
     /// ([`nacre_client::Failure::Doubtful`]).
     Doubtful(OpFailure),
     /// There is no pool of that name (any more).
     NoSuchPool {
-        /// Which.
+        /// Its name.
         name: String,
     },
-    /// No answer in time. A write may have happened, or happen yet.
+    /// Timed out. A write may or may not have been executed, or may still be.
     TimedOut {
-        /// What it waited for.
+        /// What the operation waited for.
         waits_for: String,
-        /// For how long.
+        /// Duration of the wait.
         waited: Duration,
     },
-    /// The command line has stored the object in stripes, which this library does not read.
+    /// The command line has striped the object, which this library does not read.
     Striped {
-        /// Which.
+        /// The object.
         object: nacre_types::ObjectId,
     },
-    /// Something is wrong with a watch.
+    /// A watch failed.
     Watch(nacre_client::WatchError),
     /// The monitors refused a command, in their words.
     Command(String),
     /// The monitors refused a request about metadata; it was not carried out.
     Meta(MetaError),
-    /// Larger than one operation may be.
+    /// Larger than the maximum size of an operation.
     TooLarge {
         /// Bytes asked for.
         length: u64,
-        /// Most bytes.
+        /// Maximum number of bytes.
         max: u64,
     },
-    /// This client can go on no longer.
+    /// The client has stopped.
     Stopped {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// An embedded cluster does not stop. Its thread is left to itself, and keeps the folder.
+    /// An embedded cluster does not stop. Its thread is abandoned, and keeps the directory locked.
     NotStopped {
-        /// Daemons that wait for their devices, and for what.
+        /// Daemons that wait for their devices, with the pending call.
         hanging: Vec<(Entity, String)>,
-        /// How long it was waited for.
+        /// Duration of the wait.
         waited: Duration,
     },
-    /// A call about a file failed.
+    /// An operation on a file failed.
     File {
-        /// What was to be done.
+        /// The operation.
         doing: &'static str,
-        /// To which path, or number.
+        /// Its path, or inode number.
         path: String,
         /// The error's number (Linux' numbers).
         errno: u16,
     },
-    /// An answer does not fit its question: a bug, or a daemon of another version.
+    /// An answer does not match its request: a bug, or a daemon of another version.
     Unexpected(&'static str),
     /// Starting failed.
     Start(StartError),
@@ -153,99 +153,99 @@ pub enum StartError {
         doing: &'static str,
         /// On what.
         path: PathBuf,
-        /// What it said.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// The folder holds something else.
+    /// The directory holds something else.
     Foreign {
-        /// Which folder.
+        /// The directory.
         path: PathBuf,
-        /// Something in it.
+        /// One of its contents.
         found: String,
     },
-    /// There is a cluster already.
+    /// The directory already holds a cluster.
     Exists {
-        /// Which folder.
+        /// The directory.
         path: PathBuf,
     },
-    /// Somebody else uses it.
+    /// In use by another process.
     Locked {
-        /// What.
+        /// The file or directory.
         path: PathBuf,
-        /// Who, as far as is known.
+        /// The user, as far as is known.
         by: String,
     },
-    /// The port is taken.
+    /// The port is in use.
     PortInUse {
-        /// Whose it should be.
+        /// The daemon that needs it.
         who: String,
-        /// Which.
+        /// The address.
         address: String,
     },
-    /// The address is not this machine's alone.
+    /// The address is not a loopback address.
     NotLoopback {
-        /// Whose it should be.
+        /// The daemon with that address.
         who: String,
-        /// Which.
+        /// The address.
         address: String,
     },
-    /// The store is another daemon's, or another cluster's.
+    /// The store belongs to another daemon, or to another cluster.
     WrongStore {
-        /// Which.
+        /// The store.
         path: PathBuf,
-        /// Whose it should be.
+        /// The expected owner.
         wanted: String,
-        /// Whose it is.
+        /// The owner found.
         found: String,
     },
     /// The store is in use.
     StoreInUse {
-        /// Which.
+        /// The store.
         path: PathBuf,
     },
-    /// Another command changes `cluster.toml`.
+    /// Another command is changing `cluster.toml`.
     Changing {
-        /// The folder.
+        /// The directory.
         dir: PathBuf,
-        /// Who does.
+        /// The process that changes it.
         by: String,
     },
-    /// Something is where a new store should be.
+    /// The location of a new store is not empty.
     Occupied {
-        /// Where.
+        /// The location.
         path: PathBuf,
-        /// What.
+        /// What occupies it.
         by: String,
     },
     /// The store does not open.
     Store {
-        /// Which.
+        /// The store.
         path: PathBuf,
-        /// Why, and what to do.
+        /// The reason, and the recommended action.
         why: String,
     },
     /// The configuration names no such daemon.
     NoSuchDaemon {
-        /// Which.
+        /// The daemon.
         who: String,
     },
     /// The daemon stopped by itself.
     Halted {
-        /// Which.
+        /// The daemon.
         who: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Nothing runs in the folder.
+    /// No cluster runs in the directory.
     NotRunning {
-        /// Which.
+        /// The directory.
         dir: PathBuf,
     },
-    /// Something runs that this user may not stop, or that is not visible from here.
+    /// A daemon runs that this user may not stop, or that is not visible from here.
     NotOurs {
-        /// What.
+        /// The daemon.
         who: String,
-        /// Where.
+        /// The directory.
         dir: PathBuf,
     },
     /// The cluster did not become ready in time.
@@ -326,7 +326,7 @@ impl fmt::Display for StartError {
     }
 }
 impl StartError {
-    /// Whether it is one daemon's trouble, which the other daemons of a cluster can go on without.
+    /// Whether it concerns only one daemon, without which the others of a cluster can continue.
     #[must_use]
     pub fn is_one_daemons(&self) -> bool {
         matches!(
@@ -337,11 +337,11 @@ impl StartError {
 }
 impl std::error::Error for StartError {}
 
-/// What to do when the host has no room for a store.
+/// Recommended action when the host has no space for a store.
 pub(crate) const HOST_FULL: &str =
     "the file system it lies on is full: free space there, then start it again. Nothing is lost";
 
-/// A device's failure for people, with the system's own words.
+/// A human-readable description of a device's failure, with the system's message.
 pub(crate) fn explain(error: &nacre_store::DeviceError) -> String {
     match error {
         nacre_store::DeviceError::Os(code) if *code == rustix::io::Errno::NOSPC.raw_os_error() => {

@@ -1,9 +1,9 @@
-//! Where operations go whose methods take longer than a daemon's own thread should
+//! Where operations are evaluated whose methods take too long for a daemon's own thread
 //! (`osd::methods`): see `lanes.rs`.
 //!
-//! Budgets are counted, not timed; for what little counts less than it takes there is a clock
-//! besides: the operation fails without effects and may be tried again. The daemon's own thread has
-//! one too ([`Clock::inline`]): what it ends is evaluated here.
+//! Budgets count steps, not time. For steps that take longer than they count, there is a clock as
+//! well: the operation fails without effects and may be retried. The daemon's own thread has one
+//! too ([`Clock::inline`]): an operation that it stops is evaluated here.
 
 use crate::clock;
 use crate::lanes::{Lanes, Slice, Work};
@@ -16,24 +16,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// An operation that takes less of a processor's time never waits behind those that are not.
+/// An operation with less processor time than this never waits behind longer ones.
 pub const SLICE: Duration = Duration::from_millis(100);
-/// Longest that one operation is evaluated, of a processor's time: every other long one of this
-/// daemon waits for it.
+/// Maximum processor time of one operation: every other long operation of this daemon waits for it.
 pub const LONGEST: Duration = Duration::from_secs(3);
-/// Longest that one operation's methods have the daemon's own thread, with everything else waiting.
+/// Maximum time of one operation's methods on the daemon's own thread, while everything else waits.
 const INLINE: Duration = Duration::from_millis(4);
-/// Longest that the validators of one request, or one trigger, may take of the leading monitor: a
-/// tenth of what it may be silent.
+/// Maximum time of the validators of one request, or of one trigger, on the leading monitor: a
+/// tenth of the time it may be silent.
 const META_REQUEST: Duration = Duration::from_millis(50);
-/// After so long, a turn of the leading monitor takes no further request with programs.
+/// After this time, a turn of the leading monitor takes no further request with programs.
 const META_TURN: Duration = Duration::from_millis(50);
 
 /// See the module head.
 pub type Evaluator = Lanes<Arc<dyn Job>>;
 
 impl Patience for Slice {
-    /// The lane has begun it already.
+    /// The lane has already begun it.
     fn begin(&self) {}
     fn is_over(&self) -> bool {
         self.make_way();
@@ -62,8 +61,7 @@ impl Work for Arc<dyn Job> {
     }
 }
 
-/// The clock of what is evaluated on a daemon's own thread. Its time is everybody's: all else
-/// waits.
+/// The clock of evaluations on a daemon's own thread. Everything else waits meanwhile.
 #[derive(Debug)]
 pub struct Clock {
     limit: Duration,
@@ -106,8 +104,8 @@ pub fn scripts() -> Box<dyn Programs> {
 mod tests {
     use super::*;
 
-    /// F34: a turn of the leader, and each request in it, have a clock that runs out. (Bounded
-    /// waits: a clock that never does is what this is about.)
+    /// F34: a turn of the leader, and each request in it, have a clock that expires. (The waits are
+    /// bounded: the test is about a clock that never expires.)
     #[test]
     fn a_monitors_clocks_run_out() {
         let mut programs = scripts();

@@ -1,21 +1,20 @@
-//! Faults of a device, for tests: what a disk does that is dying, at the place where its calls are
+//! Faults of a device, for tests: the behaviour of a failing disk, injected where its calls are
 //! made.
 //!
 //! With `NACRE_DEVICE_FAULTS` a process reads that file before each call of a device. A line is
-//! `STORE CALL FAULT [NUMBER]`: a part of the store's path
-//! (`osd.1/`, `mon.`); `read`, `write`, `flush`, `discard`, `forget`, `space`, `job` (of the store)
-//! or `look` (of the watchdog); and `hang MILLISECONDS`,
-//! `error ERRNO` or `panic`. A job and a look cannot fail: they meet no errors. Without the
-//! variable, a call costs one look at a pointer that is null.
+//! `STORE CALL FAULT [NUMBER]`: a part of the store's path (`osd.1/`, `mon.`); `read`, `write`,
+//! `flush`, `discard`, `forget`, `space`, `job` (of the store) or `look` (of the watchdog); and
+//! `hang MILLISECONDS`, `error ERRNO` or `panic`. A job and a look cannot fail: they meet no
+//! errors. Without the variable, a call costs one check of a null pointer.
 
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The environment's variable.
+/// Name of the environment variable.
 pub const VARIABLE: &str = "NACRE_DEVICE_FAULTS";
 
-/// What a line asks for.
+/// The fault requested by a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Hang(Duration),
@@ -39,7 +38,7 @@ fn parse(line: &str, store: &str, call: &str) -> Option<Fault> {
     }
 }
 
-/// Where the faults of one device are written.
+/// Location of the faults of one device.
 #[derive(Debug)]
 pub struct Faults {
     file: PathBuf,
@@ -47,7 +46,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// As the environment says; in this crate's own tests, as a file beside the store does.
+    /// From the environment variable; in this crate's own tests, from a file beside the store.
     pub fn of(store: &Path) -> Option<Box<Self>> {
         if cfg!(test) {
             let mut file = store.as_os_str().to_owned();
@@ -64,7 +63,7 @@ impl Faults {
         })
     }
 
-    /// Does what the file asks for before a call of that kind.
+    /// Executes the fault for a call of that kind.
     pub fn meet(&self, call: &str) -> Result<(), Errno> {
         let Ok(text) = std::fs::read_to_string(&self.file) else {
             return Ok(());
@@ -78,7 +77,7 @@ impl Faults {
         Ok(())
     }
 
-    /// Until the time is over, or the test takes the faults away.
+    /// Waits until the time is over, or until the test removes the faults.
     fn hang(&self, time: Duration) {
         let begun = crate::clock::now();
         while crate::clock::now().since(begun) < time && self.file.exists() {

@@ -1,7 +1,7 @@
 //! File systems for callers on other threads.
 //!
 //! ```text
-//!  threads ──Ask──▶ kept? answered at once, on their thread
+//!  threads ──Ask──▶ cached? answered at once, on their thread
 //!                     └▶ Inbox ──(one wake-up for many)──▶ Caller(Fs) ──▶ server, objects
 //!         ◀────────────── answer, on the client's thread ──┘
 //! ```
@@ -41,38 +41,38 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long opening one may take.
+/// Time limit of opening a file system.
 const OPEN_MAX: Duration = Duration::from_secs(30);
-/// Names and attributes that a client keeps take so many bytes each: 1/32 of the machine's memory
-/// has room for them.
+/// Size of a cached name with its attributes, in bytes; a client uses up to 1/32 of the machine's
+/// memory for them.
 const NAME_BYTES: u64 = 400;
-/// It keeps at least so many (40 MB), and at most so many (400 MB).
+/// Bounds of the number of cached names (40 MB and 400 MB).
 const NAMES_LEAST: usize = 100_000;
 const NAMES_MOST: usize = 1_000_000;
-/// Data of open files that a client keeps, and what of it may be unwritten, in bytes.
+/// Maximum size of a client's data cache, and of its unwritten part, in bytes.
 const DATA_MAX: usize = 256 << 20;
 const DIRTY_MAX: usize = 128 << 20;
 /// The paper's figure (§3.2, §6.1).
 const EARLY_ABOVE: usize = 128 << 10;
-/// What calls end with whose client has ended.
+/// Error of calls whose client has ended.
 const ENDED: u16 = 5;
-/// The root has no other rank.
+/// The root cannot be given to another rank.
 const EBUSY: u16 = 16;
 
 type Answer = Box<dyn FnOnce(Outcome) + Send>;
 
-/// What has not been forgotten above is asked for again after so long.
+/// Interval of repeated requests to forget attributes.
 const OWED_AGAIN: Duration = Duration::from_millis(1);
 
 /// A cache above a client that keeps attributes for as long as they are [lent](FileSystem::lend):
-/// the kernel. It is one that makes calls itself.
+/// the kernel. It also makes calls itself.
 pub trait Keeper: Send + Sync {
-    /// It is to forget an inode's attributes; whether it has. It is asked again soon if not. Called
-    /// on the client's thread, between its turns: it must not wait for the client.
+    /// Asks it to forget an inode's attributes; returns whether it has. If not, it is asked again
+    /// soon. Called on the client's thread, between its turns: it must not wait for the client.
     fn forget(&self, ino: Ino) -> bool;
 }
 
-/// Whose call it is.
+/// The caller of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Whose {
     Keeper,
@@ -86,23 +86,23 @@ struct Calls {
     state: Option<State>,
 }
 
-/// Where callers leave their calls.
+/// Queue of the callers' calls.
 struct Inbox {
     calls: Mutex<Calls>,
-    /// There is something in it: read at each turn of the reactor.
+    /// Whether the queue is not empty: read at each turn of the reactor.
     filled: AtomicBool,
     waker: Arc<Waker>,
-    /// The client, as soon as there is one: held for a turn, or for a call that needs nothing but
-    /// what it keeps.
+    /// The client, as soon as it exists: locked for a turn, or for a call that needs only cached
+    /// data.
     fs: Mutex<Option<Fs>>,
-    /// Who keeps attributes.
+    /// The cache above the client.
     keeper: Mutex<Option<Weak<dyn Keeper>>>,
 }
 
 impl Inbox {
-    /// The outcome of a call, if the client is not busy and needs nothing for it but what it keeps.
+    /// The outcome of a call, if the client is not busy and cached data suffice.
     fn at_once(&self, ask: Ask, whose: Whose) -> Result<Outcome, Ask> {
-        // In the middle of a turn the call is part of the next one as well as it would be of this.
+        // During a turn the call can just as well be part of the next one.
         let Ok(mut fs) = self.fs.try_lock() else {
             return Err(ask);
         };
@@ -112,7 +112,7 @@ impl Inbox {
             Ask::Names(FsCall::Set { .. } | FsCall::Make { .. } | FsCall::Unlink { .. })
         );
         if changes && whose == Whose::Others && self.keeper().is_some() {
-            // It knows nothing of it.
+            // The client does not have it cached.
             return Err(ask);
         }
         let (outcome, wakes) = fs.at_once(clock::now(), ask)?;
@@ -136,7 +136,7 @@ impl Inbox {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
-    /// No more calls are taken.
+    /// Accepts no more calls.
     fn close(&self) {
         let mut calls = self.lock();
         calls.closed = true;
@@ -145,7 +145,7 @@ impl Inbox {
         left.into_iter()
             .for_each(|(_, _, answer)| answer(Err(ENDED)));
     }
-    /// Who keeps attributes, if it is there.
+    /// The cache above the client, if it still exists.
     fn keeper(&self) -> Option<Arc<dyn Keeper>> {
         let keeper = self
             .keeper
@@ -153,13 +153,14 @@ impl Inbox {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         keeper.as_ref().and_then(Weak::upgrade)
     }
-    /// Has forgotten above what is owed; whether all of it is.
+    /// Asks the cache above to forget the attributes that the client must take back; returns
+    /// whether it has forgotten all.
     fn take_back(&self, now: Time, fs: &mut Fs, out: &mut Vec<Output>) -> bool {
         let mut owed = fs.owed(now);
         if owed.is_empty() {
             return true;
         }
-        // One that is gone shows nothing.
+        // A cache that no longer exists shows nothing.
         let keeper = self.keeper();
         let returned: Vec<Ino> = owed
             .extract_if(.., |ino| {
@@ -176,7 +177,7 @@ struct Caller {
     inbox: Arc<Inbox>,
     answers: BTreeMap<CallId, Answer>,
     ended: Vec<(CallId, Outcome)>,
-    /// When to ask again for what was not forgotten above.
+    /// When to ask the cache above again.
     owed_at: Time,
 }
 
@@ -276,14 +277,14 @@ impl Drop for Running {
     }
 }
 
-/// A file system of a cluster. Cloning is cheap; clones share the client. Once the last is gone, so
-/// is the client.
+/// A file system of a cluster. Cloning is cheap; clones share the client. The client ends with the
+/// last clone.
 #[derive(Clone)]
 pub struct FileSystem(Arc<Running>);
 
 impl FileSystem {
-    /// Opens a file system of the cluster that a `cluster.toml` (or its folder) names. Returns once
-    /// its server has answered.
+    /// Opens a file system of the cluster named by a `cluster.toml` (or its directory). Returns
+    /// once its server has answered.
     ///
     /// # Errors
     /// There is no such file system, or no server for it, within 30 s; [`Error::Start`]: the file
@@ -296,10 +297,10 @@ impl FileSystem {
             &format!("process {}", std::process::id()),
         )
     }
-    /// The same; `about` is what `nacre fs clients` shows of it.
+    /// The same; `about` is the description shown by `nacre fs clients`.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::connect`].
     pub fn connect_for(
         cluster: impl AsRef<Path>,
         client: &str,
@@ -314,7 +315,7 @@ impl FileSystem {
     /// The same on another engine.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::connect`].
     pub fn connect_on(
         engines: Arc<dyn Engines>,
         client: &str,
@@ -329,7 +330,8 @@ impl FileSystem {
         })
     }
 
-    /// With a reactor that is made on the client's thread, and the engine, if it is not ours.
+    /// Starts it with a reactor that is made on the client's thread, and the engine, if it is not
+    /// ours.
     fn start(
         client: &str,
         name: &str,
@@ -430,30 +432,29 @@ impl FileSystem {
         Err(Error::Command(why))
     }
 
-    /// Whether two share a client: what one has opened the other has open.
+    /// Whether two share a client, and thus their open files.
     fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
-    /// Who this client is for the cluster, where it can be fenced. It goes on as its next instance
-    /// then.
+    /// Identity of this client in the cluster, by which it can be fenced. It then continues as its
+    /// next instance.
     #[must_use]
     pub fn id(&self) -> ClientId {
         self.0.id
     }
 
     /// Begins a call; `answer` is called when it ends, on the client's own thread: it must not
-    /// block. What needs nothing but what is kept is answered on this thread, before this
-    /// returns.
+    /// block. A call that needs only cached data is answered on this thread, before this returns.
     pub fn ask(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
         self.ask_from(Whose::Others, ask, answer);
     }
-    /// The same, for who keeps attributes: what such a call changes of them it is not asked to
-    /// forget.
+    /// The same for the cache above: it is not asked to forget the attributes that such a call
+    /// changes.
     pub fn ask_as_keeper(&self, ask: Ask, answer: impl FnOnce(Outcome) + Send + 'static) {
         self.ask_from(Whose::Keeper, ask, answer);
     }
-    /// From now on there is one who keeps attributes that are lent; `false`: there is another one.
-    /// Calls of its own are made by [`Self::ask_as_keeper`].
+    /// Registers a cache above that keeps lent attributes; `false`: there is another one. It makes
+    /// its own calls with [`Self::ask_as_keeper`].
     #[must_use]
     pub fn keep_for(&self, keeper: Weak<dyn Keeper>) -> bool {
         let mut place = self
@@ -470,11 +471,11 @@ impl FileSystem {
         }
         is_free
     }
-    /// For how long the keeper may show attributes that it was just given without asking: until
-    /// [`Keeper::forget`] is called, at most. Zero: not at all.
+    /// How long the cache above may show the attributes that it was just given without asking: at
+    /// most until [`Keeper::forget`] is called. Zero: not at all.
     #[must_use]
     pub fn lend(&self, node: &FsNode) -> Duration {
-        // In the midst of a turn it is not known.
+        // During a turn this is unknown.
         let Ok(mut fs) = self.0.inbox.fs.try_lock() else {
             return Duration::ZERO;
         };
@@ -505,7 +506,7 @@ impl FileSystem {
     pub fn call(&self, ask: Ask) -> Result<Given, u16> {
         block_on(self.asked(ask))
     }
-    /// All clients that have a session, this one among them.
+    /// All clients that have a session, including this one.
     ///
     /// # Errors
     /// The call's error number.
@@ -525,18 +526,18 @@ impl FileSystem {
             }
         }
     }
-    /// Ends a client's session: what it has not written is lost.
+    /// Ends a client's session: its unwritten data are lost.
     ///
     /// # Errors
-    /// The call's error number; `ESRCH`: it has none.
+    /// The call's error number; `ESRCH`: it has no session.
     pub fn evict(&self, client: ClientId) -> Result<(), u16> {
         self.call(Ask::Names(FsCall::Evict { client })).map(drop)
     }
-    /// Gives an empty directory to another rank: what is made below it from then on that rank's
-    /// server has.
+    /// Assigns an empty directory to another rank: that rank's server serves everything created
+    /// below it from then on.
     ///
     /// # Errors
-    /// The call's error number: of the look-up of its path, or of [`FsCall::Pin`].
+    /// The error number of the look-up of its path, or of [`FsCall::Pin`].
     pub fn pin(&self, path: &[&str], rank: Rank) -> Result<(), u16> {
         let Some((name, above)) = path.split_last() else {
             return Err(EBUSY);
@@ -549,7 +550,7 @@ impl FileSystem {
         }))
         .map(drop)
     }
-    /// What a path leads to.
+    /// The inode at a path.
     fn look_up(&self, path: &[&str]) -> Result<Ino, u16> {
         let mut dir = Ino::ROOT;
         for name in path {
@@ -563,10 +564,10 @@ impl FileSystem {
         }
         Ok(dir)
     }
-    /// Bounds what may be below a directory: `None` of a kind: no bound from now on.
+    /// Limits the contents of a directory; `None` removes the limit of that kind.
     ///
     /// # Errors
-    /// The call's error number: of the look-up of its path, or of [`FsCall::SetXattr`].
+    /// The error number of the look-up of its path, or of [`FsCall::SetXattr`].
     pub fn set_quota(&self, path: &[&str], bounds: &[(QuotaKind, Option<u64>)]) -> Result<(), u16> {
         let ino = self.look_up(path)?;
         for (kind, max) in bounds {
@@ -582,10 +583,10 @@ impl FileSystem {
         }
         Ok(())
     }
-    /// A directory's own quotas, and how much of each is used.
+    /// A directory's own quotas, and the usage of each.
     ///
     /// # Errors
-    /// The call's error number: of the look-up of its path, or of [`FsCall::Usage`].
+    /// The error number of the look-up of its path, or of [`FsCall::Usage`].
     pub fn quotas(&self, path: &[&str]) -> Result<Vec<FsQuota>, u16> {
         let ino = self.look_up(path)?;
         match self.call(Ask::Names(FsCall::Usage { ino }))? {
@@ -596,7 +597,7 @@ impl FileSystem {
             other => unreachable!("the usage of a directory was asked for, and not {other:?}"),
         }
     }
-    /// Waits until the server has written to directories what it has now.
+    /// Waits until the server has written its current changes to directories.
     ///
     /// # Errors
     /// The call's error number.
@@ -640,12 +641,12 @@ fn add_caller(
     add_service(reactor, engines, config, Box::new(caller), client)
 }
 
-/// How many names and attributes a client keeps where there is so much memory, in bytes.
+/// Number of names and attributes that a client caches with this much memory, in bytes.
 fn names_max(memory: u64) -> usize {
     machine::fitting(memory / 32, NAME_BYTES, NAMES_LEAST..=NAMES_MOST)
 }
 
-/// Adds a service that is a client of the cluster, and acts under this name.
+/// Adds a service that is a client of the cluster, under this name.
 pub(crate) fn add_service(
     reactor: &mut Reactor,
     engines: Option<&dyn Engines>,

@@ -1,5 +1,5 @@
-//! A store as a daemon's process keeps it: what [`Feed`] decides, done with workers, a mailbox,
-//! files and the host's clock.
+//! A store in a daemon's process: executes the decisions of [`Feed`] with workers, a mailbox, files
+//! and the host's clock.
 
 use crate::clock;
 use crate::config::Config;
@@ -47,14 +47,15 @@ impl Hosted {
         }
     }
 
-    /// On which device the store lies.
+    /// Sets the device of the store.
     #[must_use]
     pub fn on(mut self, blocks: Arc<Blocks>) -> Self {
         self.blocks = Some(blocks);
         self
     }
 
-    /// Where it lies: from now on what the host has limits what the store says it has.
+    /// Sets the store's location: from now on the host's free space limits the space that the store
+    /// reports.
     pub fn look_at_host(&mut self, config: &Config, path: &Path) {
         self.place = self
             .blocks
@@ -63,16 +64,16 @@ impl Hosted {
         self.look_at_room();
     }
 
-    /// The device.
+    /// Its device.
     pub const fn blocks(&self) -> Option<&Arc<Blocks>> {
         self.blocks.as_ref()
     }
 
-    /// Allocates the log's blocks, which are written again and again, and drops what opening the
-    /// store has read of them into the page cache ([`Blocks::forget_first`]).
+    /// Allocates the log's blocks, which are overwritten repeatedly, and drops them from the page
+    /// cache, into which opening the store has read them ([`Blocks::forget_first`]).
     ///
     /// # Errors
-    /// The operating system's, such as that the host has no room for them.
+    /// The operating system's, such as a lack of space on the host.
     pub fn prepare_log(&self) -> Result<(), DeviceError> {
         let Some(blocks) = &self.blocks else {
             return Ok(());
@@ -82,7 +83,7 @@ impl Hosted {
         blocks.allocate(log)
     }
 
-    /// What keeps the store from using all of its space, for people; empty: nothing.
+    /// The reason why the store cannot use all of its space, human-readable; empty: there is none.
     pub fn space_text(&self) -> String {
         match (&self.place, &self.host) {
             (Some(place), Some(host)) if self.feed.is_limited() => place.to_text(host),
@@ -90,7 +91,7 @@ impl Hosted {
         }
     }
 
-    /// Takes a transaction.
+    /// Submits a transaction.
     ///
     /// # Errors
     /// Why the daemon must stop.
@@ -102,22 +103,21 @@ impl Hosted {
         self.feed.read(&mut *self.store, read, token);
     }
 
-    /// Why the daemon must stop although the store says nothing: a worker panicked over its work.
-    /// To be asked in every round: a poll that was under way has taken the flag that says that
-    /// there is news.
+    /// Why the daemon must stop although the store reports no error: a worker panicked in its job.
+    /// Check it in every round: a concurrent poll may have taken the flag that signals events.
     pub fn broken(&self) -> Option<String> {
         self.mailbox.broken()
     }
-    /// Whether [`Self::poll`] may find something.
+    /// Whether [`Self::poll`] may find an event.
     pub fn is_ready(&self) -> bool {
         self.feed.is_touched() || self.mailbox.is_ready()
     }
-    /// Whether it has nothing to do and nothing in flight.
+    /// Whether there is no work, pending or in flight.
     pub fn is_idle(&self) -> bool {
         self.feed.is_idle() && !self.mailbox.is_ready()
     }
 
-    /// Appends what happened; to be called in every round of a wake-up.
+    /// Appends new events; call it in every round of a wake-up.
     ///
     /// # Errors
     /// Why the daemon must stop.
@@ -161,8 +161,8 @@ impl Hosted {
         }
     }
 
-    /// See [`Feed::kick`]. `idle`: the host has nothing else to do, so it may as well wait for a
-    /// single writer's flush.
+    /// See [`Feed::kick`]. `idle`: the host has no other work, so it may wait for a single writer's
+    /// flush.
     pub fn kick(&mut self, now: Time, idle: bool) {
         self.mailbox.set_lone(idle && self.feed.handed() == 1);
         if self.feed.kick(&mut *self.store, now) {
@@ -175,11 +175,11 @@ impl Hosted {
         self.feed.kick_at()
     }
 
-    /// Asks the store how much room there is; to be called now and then, since freed room is
-    /// noticed only here.
+    /// Queries the free space of the store; call it periodically, since freed space is noticed only
+    /// here.
     pub fn look_at_room(&mut self) {
         let usage = self.store.usage();
-        // A host that does not say has no more room than it had.
+        // If the host does not answer, assume its previous free space.
         self.host = self
             .place
             .as_mut()
@@ -203,7 +203,7 @@ impl Hosted {
         self.begin_jobs();
         marked
     }
-    /// Total and used bytes, as of a moment ago: see [`Feed::fullness`].
+    /// Total and used bytes, as last queried: see [`Feed::fullness`].
     pub fn fullness(&self) -> (u64, u64) {
         let (total, used) = self.feed.fullness();
         if self
@@ -211,7 +211,7 @@ impl Hosted {
             .as_ref()
             .is_some_and(|blocks| blocks.uses_reserve())
         {
-            // Everything that is left is for deletions, as of now.
+            // All space that is left is for deletions.
             return (used, used);
         }
         (total, used)
@@ -225,7 +225,7 @@ impl Hosted {
         self.store.logged_bytes_max()
     }
 
-    /// Runs until `until` finds its event, blocking; for starting, before there is a reactor.
+    /// Runs until `until` finds its event, blocking; for the start, before there is a reactor.
     pub fn run_until<T>(
         &mut self,
         mut until: impl FnMut(Event) -> Option<T>,
@@ -253,9 +253,9 @@ mod tests {
     use crate::wake::Waker;
     use crate::workers::Workers;
 
-    /// F12: a few puts, and single bytes scattered over cold blocks beside them: what they carry is
-    /// little, what they change is blocks. The host believed that so little is never refused, had
-    /// kept no copy, and panicked.
+    /// F12: a few puts, together with single bytes scattered over cold blocks: their payload is
+    /// small, but they change whole blocks. The host assumed that so little is never refused, kept
+    /// no copy, and panicked.
     #[test]
     fn scattered_bytes_beside_puts_wait_for_their_turn() {
         use nacre_store::testing::TestDevice;
@@ -307,8 +307,8 @@ mod tests {
         assert_eq!(hosted.feed.handed(), 0);
     }
 
-    /// A write for which the disk had no room took the reserve's. What is left of that is for
-    /// deletions: the OSD counts as full at once, whatever its store believes to have.
+    /// A write for which the disk lacked space used the reserve. The rest of it is for deletions:
+    /// the OSD counts as full at once, whatever space its store reports.
     #[test]
     fn a_store_that_lives_on_its_reserve_is_full() {
         use nacre_store::BlockingDevice as _;
@@ -333,9 +333,8 @@ mod tests {
         std::fs::remove_dir_all(dir).expect("ours");
     }
 
-    /// (Planted by a stranger.) A store that is asked for a clone of what it does not have in
-    /// memory wants a job before it takes anything: nobody fetched that, and all that came
-    /// later waited for ever.
+    /// (Planted by a reviewer.) A store that must clone something that is not in memory needs a job
+    /// before it accepts anything: the job was not fetched, and everything later waited for ever.
     #[test]
     fn a_store_that_is_busy_with_nothing_in_hand_gets_its_job() {
         use nacre_store::testing::TestDevice;

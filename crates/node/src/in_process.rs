@@ -1,8 +1,8 @@
-//! [`ObjectCluster`] over the facade: for whoever lives in the process of an embedded cluster,
-//! whose daemons turn by themselves.
+//! [`ObjectCluster`] over the facade: for users in the process of an embedded cluster, whose
+//! daemons run on their own thread.
 //!
-//! Operations are sent when they are submitted, in that order. Clones of one [`Cluster`] are one
-//! client to the daemons.
+//! Operations are sent when they are submitted, in that order. To the daemons, clones of one
+//! [`Cluster`] are one client.
 
 use crate::clock;
 use crate::cluster::Cluster;
@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// Most operations in flight.
+/// Maximum number of operations in flight.
 const OPS_MAX: usize = 1024;
 
 type Ending = Pin<Box<dyn Future<Output = Result<Done, Error>> + Send>>;
@@ -41,7 +41,7 @@ impl Wake for Bell {
     }
 }
 
-/// See the module head. Whoever made it turns it.
+/// See the module head. Its owner polls it.
 pub struct InProcess {
     cluster: Cluster,
     flying: BTreeMap<u64, Ending>,

@@ -1,4 +1,4 @@
-//! What holders of ranks say of themselves, for operators ([`nacre_fs::Inquiry`]).
+//! Status of the holders of ranks, for operators ([`nacre_fs::Inquiry`]).
 
 use crate::clock;
 use crate::config::Config;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The service, with whom its host looks at it.
+/// The service, shared with the host that reads its results.
 #[derive(Clone)]
 struct Shared(Arc<Mutex<Inquiry>>);
 
@@ -43,8 +43,8 @@ impl Service for Shared {
     }
 }
 
-/// Asks who has which rank; those that do not answer within that time are left out. `client` is the
-/// name to act under.
+/// Asks for the holders of all ranks; those that do not answer within that time are left out.
+/// `client` is the name of this client.
 ///
 /// # Errors
 /// [`StartError`].

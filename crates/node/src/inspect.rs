@@ -1,4 +1,4 @@
-//! A store looked at from outside (`nacre store check`): `nacre_store::check`, in sentences.
+//! Offline inspection of a store (`nacre store check`): `nacre_store::check`, in sentences.
 
 use crate::device::Blocks;
 use crate::directory::{opening, show_identity};
@@ -7,10 +7,10 @@ use nacre_store::{BlockingDevice, CheckOptions, Finding, RootError};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What was found in a store.
+/// Result of checking a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreReport {
-    /// Whose it is, if that could be read.
+    /// Its owner, if that could be read.
     pub owner: Option<String>,
     /// Objects walked.
     pub objects: u64,
@@ -18,9 +18,9 @@ pub struct StoreReport {
     pub blocks: u64,
     /// Entries of objects' ordered maps.
     pub omap_entries: u64,
-    /// Transactions that are only in the log yet.
+    /// Transactions that are only in the log so far.
     pub replayed: u64,
-    /// What is wrong, one sentence each. Empty: the store is sound.
+    /// Errors found, one sentence each. Empty: the store is intact.
     pub findings: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ fn sentence(finding: &Finding) -> String {
     }
 }
 
-/// Checks a store without writing a byte; with `data`, also reads all data and verifies its
+/// Checks a store without writing to it; with `data`, also reads all data and verifies its
 /// checksums.
 ///
 /// # Errors

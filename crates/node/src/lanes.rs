@@ -1,24 +1,23 @@
-//! Threads for jobs that take long, fair to those who ask.
+//! Threads for long jobs, scheduled fairly among clients.
 //!
 //! ```text
-//!  begin ─▶ short: who has used least time goes first ─▶ a slice each ──done──▶ take
-//!                                                              └─over─▶ long: the same, with all the time there is ──▶ take
+//!  begin ─▶ short: client with the least usage first ──▶ a slice each ──done──▶ take
+//!                                                              └─over─▶ long: the same, with the full time limit ──▶ take
 //! ```
-//! A thread for each of the two lanes: what is over soon never waits behind what is not, and
-//! nobody's many jobs stand before another's one. What a client may have queued is bounded; beyond
-//! it, jobs are answered with a sentence that says so.
+//! One thread for each of the two lanes: short jobs never wait behind long ones, and many jobs of
+//! one client do not delay a job of another. The number of jobs that a client may queue is bounded;
+//! beyond it, jobs are answered with an error that says so.
 //!
-//! Time is the processor's: on a machine that is busy with other things a job gets a tenth of it or
-//! less, and would be ended before it had done anything, however often it is tried. But others wait
-//! for it: after [`STARVED`] times as much of the wall clock's it is over, too.
+//! Time is processor time: on a machine that is busy with other things a job gets a tenth of it or
+//! less, and would be stopped before it had done anything, however often it is retried. But others
+//! wait for it: after [`STARVED`] times as much wall-clock time it is stopped, too.
 //!
-//! No job can take a thread with it unseen. One that panics is answered as one that may be tried
-//! again, and the engine that it ran on is thrown away. One that hangs where its clock cannot end
-//! it is answered so too, and its thread is left to itself; while more than [`LOST_MAX`] hang jobs
-//! are refused. The daemon goes on: it would be the next one's turn, and soon nobody's, if scripts
-//! could end daemons. A job that asks its clock does not hang, however long it takes. A
-//! machine that slept makes every job look so for a moment: a thread that comes back counts no
-//! more.
+//! No job can take down a thread unnoticed. A job that panics is answered as one that may be
+//! retried, and its engine is discarded. A job that hangs where its clock cannot stop it is
+//! answered in the same way, and its thread is abandoned; while more than [`LOST_MAX`] hang, jobs
+//! are refused. The daemon continues: if scripts could stop daemons, they would stop one after the
+//! other. A job that checks its clock does not hang, however long it takes. After the machine slept
+//! every job seems to hang for a moment: a thread that comes back no longer counts as lost.
 
 use crate::clock;
 use crate::wake::Waker;
@@ -29,54 +28,53 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Jobs that one client may have waiting.
+/// Maximum number of waiting jobs per client.
 const QUEUED_MAX: usize = 128;
-/// Threads that may be left behind at a time.
+/// Maximum number of abandoned threads.
 const LOST_MAX: usize = 4;
-/// A job that has neither ended nor asked its clock for its limit and so long counts as hung.
+/// A job that has neither ended nor checked its clock for its limit plus this time counts as hung.
 const HUNG: Duration = Duration::from_secs(10);
-/// How long a job may keep its processor from the threads that wait for it.
+/// Longest time a job keeps its processor from waiting threads.
 const YIELD_EVERY: Duration = Duration::from_micros(100);
-/// A job is over after so many times its limit, however little it has had of the processor.
+/// A job is stopped after this many times its limit of wall-clock time.
 const STARVED: u32 = 20;
-/// From here on it is seen how much of the time a job gets the processor.
+/// After this time a job's share of the processor is known.
 const SHARE_KNOWN: Duration = Duration::from_millis(5);
-/// How much less than the daemons' threads these get when all want to run.
+/// Nice value of these threads: the daemons' threads have priority.
 const NICE: i32 = 10;
-/// Clients remembered that have nothing queued.
+/// Maximum number of clients remembered without a queued job.
 const REMEMBERED_MAX: usize = 4096;
 
 /// A kind of job.
 pub trait Work: Clone + Send + 'static {
-    /// What becomes of it.
+    /// Its result.
     type Done: Send;
-    /// What says which job it was.
+    /// Identifies the job.
     type Ticket: Clone + Send;
-    /// What does it; made on its thread.
+    /// Executes it; created on its thread.
     type Engine;
-    /// Makes an engine that asks `clock` whether to go on.
+    /// Makes an engine that checks `clock` for whether to continue.
     fn engine(clock: &Arc<Slice>) -> Self::Engine;
     fn client(&self) -> u64;
     fn ticket(&self) -> Self::Ticket;
     fn run(self, engine: &mut Self::Engine) -> Self::Done;
-    /// It was not done, and nothing happened.
+    /// The result of a job that was not executed and had no effect.
     fn not_done(ticket: Self::Ticket, why: String) -> Self::Done;
 }
 
-/// The clock of a lane: how long the job in hand may take. Started and asked on the thread that
-/// does it.
+/// The clock of a lane: the time limit of the current job. Started and checked on the job's thread.
 #[derive(Debug)]
 pub struct Slice {
-    /// Of the processor's time.
+    /// Limit of processor time.
     limit: Duration,
     begun: AtomicU64,
-    /// What its thread had had of the processor then, in nanoseconds.
+    /// The thread's processor time at the start of the job, in nanoseconds.
     cpu_begun: AtomicU64,
-    /// When its thread last let others go first.
+    /// When its thread last yielded.
     yielded: AtomicU64,
-    /// It was asked, and said that it is enough.
+    /// Whether a check has found the limit exceeded.
     ended: AtomicBool,
-    /// When it was last asked and said that it is not.
+    /// When a check last found the limit not exceeded.
     asked: AtomicU64,
 }
 
@@ -94,7 +92,7 @@ impl Slice {
             asked: zero(),
         }
     }
-    /// A job begins.
+    /// Starts the clock for a job.
     pub fn start(&self) {
         let now = clock::now().0;
         self.begun.store(now, Relaxed);
@@ -102,14 +100,14 @@ impl Slice {
         self.cpu_begun.store(clock::thread_cpu_ns(), Relaxed);
         self.ended.store(false, Relaxed);
     }
-    /// What the job has had of the processor.
+    /// Processor time of the job.
     fn cpu_used(&self) -> Duration {
         Duration::from_nanos(clock::thread_cpu_ns().saturating_sub(self.cpu_begun.load(Relaxed)))
     }
-    /// Lets other threads of the machine go first, now and then. Priority alone does not: a thread
-    /// that has begun may keep its processor for some milliseconds while a daemon's thread has been
-    /// woken. Where the job gets next to nothing anyway others are not kept waiting, and since each
-    /// time costs it its turn among them, it would not get on at all.
+    /// Yields to other threads of the machine periodically. Priority alone does not: a running
+    /// thread may keep its processor for some milliseconds while a daemon's thread has been woken.
+    /// Where the job gets next to nothing anyway, others do not wait for it; since each yield costs
+    /// it its turn, it would not make progress at all.
     pub fn make_way(&self) {
         let now = clock::now();
         if now.since(Time(self.yielded.load(Relaxed))) <= YIELD_EVERY {
@@ -121,7 +119,7 @@ impl Slice {
         }
         self.yielded.store(clock::now().0, Relaxed);
     }
-    /// Whether the job has had its time.
+    /// Whether the job has used up its time.
     pub fn is_over(&self) -> bool {
         let now = clock::now();
         let over = is_enough(
@@ -136,29 +134,30 @@ impl Slice {
         }
         over
     }
-    /// When the job last asked in time.
+    /// When the job last checked the clock within its limit.
     fn asked(&self) -> Time {
         Time(self.asked.load(Relaxed))
     }
 }
 
-/// Whether a job that began so long ago is over. The other clock is ten times as dear.
+/// Whether a job that began `taken` ago is over its limit. Reading the processor clock is ten times
+/// as expensive.
 fn is_enough(limit: Duration, taken: Duration, used: impl Fn() -> Duration) -> bool {
     taken > limit && (taken > limit * STARVED || used() > limit)
 }
 
-/// Whether a job has had the processor for so much of the time that others may wait for it: beside
-/// one that never rests [`NICE`] leaves it a tenth.
+/// Whether a job has had so large a share of the processor that others may wait for it: next to a
+/// thread that is always busy, [`NICE`] leaves it a tenth.
 fn gets_its_share(used: Duration, taken: Duration) -> bool {
     used * 16 >= taken
 }
 
 // ── who is next ─────────────────────────────────────────────────────────────────────────
 
-/// Jobs by client: the next one is of the client that has used least.
+/// Jobs by client: the next job is that of the client with the least usage.
 struct Fair<J> {
     shares: BTreeMap<u64, Share<J>>,
-    /// What the last one who was next had used: nobody saves up by being away.
+    /// Usage of the last client served: absent clients accumulate no credit.
     floor: u64,
 }
 struct Share<J> {
@@ -176,7 +175,7 @@ impl<J> Default for Fair<J> {
 }
 
 impl<J> Fair<J> {
-    /// Whether there was room.
+    /// Queues a job; returns it if the client's queue is full.
     fn push(&mut self, client: u64, job: J) -> Result<(), J> {
         let floor = self.floor;
         let share = self.shares.entry(client).or_insert_with(|| Share {
@@ -205,7 +204,7 @@ impl<J> Fair<J> {
         self.shares.values().any(|share| !share.jobs.is_empty())
     }
 
-    /// A client's job took so long, in nanoseconds.
+    /// Charges a client for a job, in nanoseconds.
     fn charge(&mut self, client: u64, used: u64) {
         let floor = self.floor;
         if let Some(share) = self.shares.get_mut(&client) {
@@ -226,7 +225,7 @@ impl<J> Fair<J> {
 // ── lanes ───────────────────────────────────────────────────────────────────────────────
 
 struct Running<J: Work> {
-    /// Which job of this lane, by count.
+    /// Number of the job in this lane.
     number: u64,
     ticket: J::Ticket,
     clock: Arc<Slice>,
@@ -237,7 +236,7 @@ struct Lane<J: Work> {
     queue: Fair<J>,
     running: Option<Running<J>>,
     begun: u64,
-    /// Whether a thread serves it; the first job makes one.
+    /// Whether a thread serves it; the first job starts one.
     served: bool,
 }
 
@@ -257,26 +256,26 @@ struct Shared<J: Work> {
 const NO_THREAD: &str = "this daemon has no thread for long calls (the system gives it none, or calls hang in too many); nothing happened, it may be tried again";
 
 impl<J: Work> Shared<J> {
-    /// Whether a thread serves the lane; one is made if need be.
+    /// Whether a thread serves the lane; starts one if needed.
     fn serve_with(self: &Arc<Self>, state: &mut State<J>, at: usize) -> bool {
         let lane = &mut state.lanes[at];
         lane.served = lane.served || (state.lost <= LOST_MAX && spawn(self, at));
         lane.served
     }
-    /// Nothing that may panic happens under this lock.
+    /// Code that may panic does not run under this lock.
     fn lock(&self) -> MutexGuard<'_, State<J>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// See the module head. Dropping it lets the threads end by themselves, after the job in hand.
+/// See the module head. When it is dropped, the threads end by themselves after the current job.
 pub struct Lanes<J: Work> {
     shared: Arc<Shared<J>>,
 }
 
 impl<J: Work> Lanes<J> {
-    /// `short` is a slice, `long` the longest that a job may take. `waker` is woken when something
-    /// is done.
+    /// `short` is the limit of the short lane, `long` the maximum time of a job. `waker` is woken
+    /// when a job is done.
     pub fn new(waker: Arc<Waker>, short: Duration, long: Duration) -> Self {
         let lane = |limit| Lane {
             limit,
@@ -300,7 +299,7 @@ impl<J: Work> Lanes<J> {
         }
     }
 
-    /// Takes a job.
+    /// Queues a job.
     pub fn begin(&self, job: J) {
         let mut state = self.shared.lock();
         let (client, ticket) = (job.client(), job.ticket());
@@ -318,12 +317,12 @@ impl<J: Work> Lanes<J> {
         self.shared.waker.wake();
     }
 
-    /// Takes what is done.
+    /// Takes the results.
     pub fn take(&self, into: &mut Vec<J::Done>) {
         into.append(&mut self.shared.lock().done);
     }
 
-    /// Leaves behind what hangs; to be called now and then. What people should know, when it
+    /// Abandons hanging threads; call it periodically. Returns a human-readable line when that
     /// begins.
     pub fn watch(&self, now: Time) -> Option<String> {
         let mut state = self.shared.lock();
@@ -380,7 +379,7 @@ fn spawn<J: Work>(shared: &Arc<Shared<J>>, at: usize) -> bool {
 }
 
 fn serve<J: Work>(shared: &Arc<Shared<J>>, at: usize) {
-    // Linux keeps priorities per thread. If it is refused, the thread is merely not polite.
+    // Linux keeps priorities per thread. If it is refused, the thread keeps its normal priority.
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
     let slice = Arc::new(Slice::new(shared.lock().lanes[at].limit));
     let mut engine = None;
@@ -413,7 +412,7 @@ fn serve<J: Work>(shared: &Arc<Shared<J>>, at: usize) {
             job.run(engine.get_or_insert_with(|| J::engine(&slice)))
         }));
         if result.is_err() {
-            // Half of something may be in it.
+            // The engine may be in an inconsistent state.
             engine = None;
         }
 
@@ -423,7 +422,7 @@ fn serve<J: Work>(shared: &Arc<Shared<J>>, at: usize) {
             .take_if(|running| running.number == number)
             .is_none()
         {
-            // It was answered meanwhile, and another thread has the lane.
+            // It was answered meanwhile, and another thread serves the lane.
             state.lost -= 1;
             return;
         }
@@ -471,11 +470,11 @@ mod tests {
         First,
         Panic,
         Fail,
-        /// Until its clock says that it is over.
+        /// Runs until its clock stops it.
         Spin,
-        /// Where no clock is asked, until it is told to go on.
+        /// Hangs without checking the clock, until the test releases it.
         Hang(Arc<Mutex<Receiver<()>>>),
-        /// Counts how often it is run.
+        /// Counts its executions.
         Count(Arc<AtomicU64>),
     }
     #[derive(Clone)]
@@ -596,9 +595,9 @@ mod tests {
         );
     }
 
-    /// Beside three busy processes on two processors a call got a fiftieth of the time, was ended
-    /// after three seconds of it, tried again, and ended again, for minutes: it had an answer when
-    /// the others had gone. A job's time is what it has had of the processor.
+    /// Beside three busy processes on two processors a call got a fiftieth of the time, was stopped
+    /// after three seconds, retried, and stopped again, for minutes: it was answered only when the
+    /// other processes had ended. The time of a job is its processor time.
     #[test]
     fn a_job_that_is_kept_waiting_is_not_ended_for_it() {
         let ms = Duration::from_millis;
@@ -608,17 +607,17 @@ mod tests {
             enough(401, 5),
             "what waits for it has waited for long enough"
         );
-        // And it does not give up its turn for others that are served before it anyway.
+        // It does not yield to others that are scheduled before it anyway.
         assert!(gets_its_share(ms(5), ms(10)) && !gets_its_share(ms(1), ms(20)));
-        // The clock is this thread's: while it sleeps it uses nothing.
+        // The clock counts this thread's time: sleeping costs nothing.
         let slice = Slice::new(ms(1_000));
         slice.start();
         std::thread::sleep(ms(1_100));
         assert!(!slice.is_over() && slice.cpu_used() < ms(1_000));
     }
 
-    /// A panic leaves half of something in its engine: one client's method would see what another's
-    /// had begun.
+    /// A panic leaves inconsistent state in its engine: a client's method would see another
+    /// client's partial state.
     #[test]
     fn an_engine_on_which_a_job_panicked_is_not_used_again() {
         let lanes = lanes();
@@ -635,8 +634,8 @@ mod tests {
         }
     }
 
-    /// The thread for long jobs waits for the next one: it was not told, and whoever asked for a
-    /// second long job waited until somebody asked for another.
+    /// The thread for long jobs waited for the next one and was not notified: a second long job
+    /// waited until another one was queued.
     #[test]
     fn a_long_job_is_done_however_long_its_lane_was_idle() {
         let lanes = lanes();
@@ -649,8 +648,8 @@ mod tests {
         }
     }
 
-    /// One client's call was ended by the clock, and from then on each short call of anybody was
-    /// run a second time, behind the long ones.
+    /// One client's call was stopped by the clock, and from then on each short call of any client
+    /// was run a second time, behind the long ones.
     #[test]
     fn after_a_long_job_short_ones_are_run_once() {
         let (lanes, runs) = (lanes(), Arc::<AtomicU64>::default());
@@ -681,14 +680,14 @@ mod tests {
             "{all:?}"
         );
         assert_eq!(all[1], (2, Ok("done")));
-        // Late, and for nobody: it is not answered twice.
+        // Late, without a recipient: it is not answered twice.
         wake.send(()).expect("it hangs there");
         lanes.begin(job(1, 3, Do::Fine));
         assert_eq!(answers(&lanes, 1), [(3, Ok("done"))]);
     }
 
-    /// On a busy machine three seconds of a processor take a minute: a job that asks its clock can
-    /// be ended, so it does not hang.
+    /// On a busy machine three seconds of processor time take a minute: a job that checks its clock
+    /// can be stopped, so it does not hang.
     #[test]
     fn a_job_that_asks_its_clock_does_not_hang() {
         let lanes = lanes();
@@ -702,7 +701,7 @@ mod tests {
             .clock
             .clone();
         let (begun, late) = (clock.asked(), Duration::from_millis(20) + HUNG);
-        // It asks ten seconds later.
+        // It checks ten seconds later.
         clock
             .asked
             .store((begun + Duration::from_secs(10)).0, Relaxed);
@@ -719,8 +718,8 @@ mod tests {
         wake.send(()).expect("it hangs there");
     }
 
-    /// There was no thread to replace one that hung: what waited in its lane waited until somebody
-    /// had another long job.
+    /// There was no thread to replace a hung one: jobs in its lane waited until another long job
+    /// was queued.
     #[test]
     fn a_lane_without_a_thread_gets_one_later() {
         let lanes = lanes();
@@ -734,8 +733,8 @@ mod tests {
         assert_eq!(answers(&lanes, 1), [(7, Ok("done"))]);
     }
 
-    /// A job was called hung since the machine had slept, and ended a moment later. It counted for
-    /// ever: with the fifth one the OSD ended.
+    /// A job counted as hung because the machine had slept, and ended a moment later. It was
+    /// counted for ever: with the fifth one the OSD stopped.
     #[test]
     fn a_thread_that_comes_back_is_not_lost() {
         let lanes = lanes();
@@ -746,7 +745,7 @@ mod tests {
             let late = clock::now() + HUNG + Duration::from_secs(1);
             assert_eq!(lanes.watch(late), None, "{number} came back");
             wake.send(()).expect("it waits");
-            // Its thread has ended when only the one that has its lane now is left.
+            // Its thread has ended when only the lane's current one is left.
             let begun = clock::now();
             while Arc::strong_count(&lanes.shared) > 2 {
                 assert!(
@@ -758,8 +757,8 @@ mod tests {
         }
     }
 
-    /// (Reading.) The fifth call that hung ended the daemon, and its client went on to the next
-    /// one.
+    /// (Found by reading the code.) The fifth call that hung stopped the daemon, and its client
+    /// went on to the next one.
     #[test]
     fn a_daemon_in_which_everything_hangs_refuses_long_calls_until_one_ends() {
         let lanes = lanes();
@@ -814,7 +813,7 @@ mod tests {
             fair.charge(client, 100);
         }
         assert_eq!(order, [0, 10, 1, 2]);
-        // One that was away begins where the others are.
+        // A client that was away begins at the others' usage.
         fair.push(1, 3).expect("room");
         fair.push(3, 20).expect("room");
         fair.push(3, 21).expect("room");
@@ -834,7 +833,7 @@ mod tests {
         assert_eq!(fair.push(2, 1_000), Ok(()));
     }
 
-    // A slice is over for one client's long job; another's short ones are done meanwhile.
+    // One client's long job exceeds a slice; another client's short ones are done meanwhile.
     #[test]
     fn a_short_job_does_not_wait_for_long_ones() {
         let lanes = lanes();
@@ -850,8 +849,8 @@ mod tests {
         );
     }
 
-    /// (Planted by a stranger: what waited was dropped.) Many clients have a turn each, and who has
-    /// had enough is forgotten.
+    /// (Planted by a reviewer: waiting jobs were dropped.) Each of many clients gets its turn, and
+    /// idle clients are forgotten.
     #[test]
     fn of_many_clients_each_has_its_turn_and_none_is_remembered_for_ever() {
         let mut fair = Fair::default();

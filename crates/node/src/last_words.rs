@@ -1,11 +1,11 @@
-//! What a daemon would say if its thread did not hang in its disk: said for it by the watchdog, on
-//! a connection of its own.
+//! The last report of a daemon whose thread hangs in its disk: sent by the watchdog, on a separate
+//! connection.
 //!
 //! ```text
-//!   watchdog ── Hello (as the OSD) · Beacon (what hangs) · FailureReport (mark me down) ──▶ a monitor
+//!   watchdog ── Hello (as the OSD) · Beacon (hanging call) · FailureReport (mark me down) ──▶ a monitor
 //! ```
-//! To the monitor it is a new session of the OSD, which ends the one before; the OSD, should it go
-//! on, begins another. Everything is bounded by short timeouts.
+//! To the monitor it is a new session of the OSD, which ends the one before; if the OSD continues,
+//! it begins another. All steps are bounded by short timeouts.
 
 use nacre_types::{Entity, Epoch, MonId};
 use nacre_wire::msg::monitor::{Beacon, FailureReport, Hello};
@@ -14,11 +14,11 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// A monitor on a busy machine takes its time to accept; a connection that ends before it has read
-/// is reset, and what was said with it.
+/// A monitor on a busy machine accepts late. A connection that is closed before the monitor has
+/// read it is reset, and its messages are lost.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Prepared while all is well.
+/// Prepared while the daemon works.
 #[derive(Clone, Debug)]
 pub struct LastWords {
     pub mons: Vec<(MonId, String)>,
@@ -28,8 +28,8 @@ pub struct LastWords {
     pub report: FailureReport,
 }
 
-/// Says them to the first monitor that listens; `stalled`: asks to be marked down, too. On a thread
-/// of its own, since the watchdog has to go on.
+/// Sends the report to the first monitor that listens; `stalled`: also asks to be marked down. Runs
+/// on a separate thread, since the watchdog must continue.
 pub fn speak(words: LastWords, text: &str, stalled: bool) {
     let text = text.to_owned();
     let speak = move || {
@@ -39,7 +39,7 @@ pub fn speak(words: LastWords, text: &str, stalled: bool) {
             }
         }
     };
-    // Without a thread it stays unsaid: the OSD's peers will miss it.
+    // Without a thread it is not sent: the OSD's peers will detect the failure.
     let _ = std::thread::Builder::new()
         .name("nacre-last-words".to_owned())
         .spawn(speak);
@@ -77,8 +77,9 @@ fn say(
     if stalled {
         send(words.epoch, Message::FailureReport(words.report.clone()))?;
     }
-    // Until its answer has come it may not have read ours; a connection closed with bytes unread
-    // would be reset. A monitor that keeps the session says no more for a while: it has heard.
+    // Until its answer has arrived the monitor may not have read ours; a connection closed with
+    // unread bytes would be reset. A monitor that keeps the session and then stays silent has
+    // received the report.
     let (mut answer, mut heard) = ([0; 4096], false);
     loop {
         match stream.read(&mut answer) {
@@ -96,7 +97,7 @@ mod tests {
     use nacre_types::{ClientId, ClusterId, Instance, Name, OsdId};
     use std::net::TcpListener;
 
-    /// With one of three monitors gone, that is when a disk may hang as well: the next one is told.
+    /// One of three monitors is down, when a disk may hang as well: the next monitor is told.
     #[test]
     fn who_does_not_listen_is_passed_over() {
         let closed = TcpListener::bind("127.0.0.1:0")

@@ -14,9 +14,8 @@
 //!   daemon; [`Pipelined`]: for benchmarks;
 //! * `reactor`: the loop, and the budget; `conn`, `links`, `net`: connections;
 //! * `hosted`, `device`, `workers`: stores and disks; `access`, `slot`: callers;
-//! * [`inspect`]: a store that nobody uses; [`machine`]: what this machine is like;
-//! * [`config`], [`directory`], [`locks`]: what is on disk besides stores; [`stop`]: ending what
-//!   runs.
+//! * [`inspect`]: offline inspection of a store; [`machine`]: properties of this machine;
+//! * [`config`], [`directory`], [`locks`]: files besides stores; [`stop`]: stopping daemons.
 //!
 //! This crate is a host: it opts out of the lists that keep clocks, threads and files out of the
 //! pure crates.

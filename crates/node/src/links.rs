@@ -1,15 +1,15 @@
-//! Who is connected to whom: one connection per pair, the newest session wins, one session with the
-//! monitors.
+//! Which daemons are connected: one connection per pair, the newest session wins, one session with
+//! the monitors.
 //!
 //! ```text
 //!  simultaneous dialing:   A ──c1──▶ B          the connection dialed by the smaller entity stays:
-//!                          A ◀──c2── B          B takes c1 and gives up c2; A refuses c2
+//!                          A ◀──c2── B          B accepts c1 and abandons c2; A refuses c2
 //! ```
-//! B wrote its Hello on c2 before it answered on c1, so A, which looks at strangers first, sees c2
-//! while c1 is still being greeted. When A's c1 is open already, a stranger that says it is B is a
-//! *new* session of B (it lost c1 or was restarted): it replaces c1.
+//! B wrote its Hello on c2 before it answered on c1, so A, which handles unauthenticated peers
+//! first, sees c2 while c1 is still in its handshake. When A's c1 is open already, a new connection
+//! with B's name is a *new* session of B (it lost c1 or was restarted): it replaces c1.
 //!
-//! Invariant: `conns` names at most one connection per entity, the one to be used for sending.
+//! Invariant: `conns` names at most one connection per entity, the one used for sending.
 
 use nacre_types::{ClusterId, Entity, Instance, MonId, Time};
 use nacre_wire::map::Address;
@@ -22,31 +22,32 @@ use crate::vigil::Vigil;
 
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
-/// A connection that was open for so long was no failed attempt. No peer, whatever it does, is
-/// dialed more often than once in this time for long.
+/// A connection open for this long was not a failed attempt. In the long run, no peer is dialed
+/// more often than once in this time.
 const SETTLED: Duration = BACKOFF_MAX;
 
-/// A refusal that another's connection caused: it passes, and nobody ends for it.
+/// A refusal that another instance's connection caused: it is temporary, and no daemon ends for it.
 const LATER: &str = "is connected already";
 
 const TIE: &str = "has dialed you already";
 const JOINING: &str = "has not been let in by the other monitors yet: ask one of them";
 
-/// Whether a refusal is only the loser's of two that dialed each other, or will pass by itself:
-/// nobody needs to hear of it.
+/// Whether a refusal only concerns the loser of two that dialed each other, or is temporary: it
+/// needs no report.
 pub fn is_passing(why: &str) -> bool {
     why.ends_with(TIE) || why.ends_with(JOINING)
 }
 
-/// What a monitor tells everybody but monitors until it knows who the others are: it would answer
-/// in the name of a cluster that it does not know.
+/// Refusal that a monitor sends to all peers except monitors until it knows the other monitors: it
+/// would answer for a cluster that it does not know.
 pub fn joining(me: Entity) -> String {
     format!("{me} {JOINING}")
 }
 
-/// Where a monitor may be, the likelier first: where the newest map says, then where the folder
-/// said when this process started. A monitor may have been removed and added again at another
-/// address since, or this process's map be older than its folder. Each failure tries the next.
+/// Possible addresses of a monitor, the likelier first: from the newest map, then from the
+/// directory as of this process's start. A monitor may have been removed and added again at another
+/// address since, or this process's map be older than its directory. After each failure the next
+/// one is tried.
 pub fn address_of_mon<'a>(
     by_map: Option<&'a str>,
     by_folder: Option<&'a str>,
@@ -68,7 +69,7 @@ struct Backoff {
     failures: u32,
 }
 
-/// State, whether we dialed it, and who is at the other end.
+/// State, whether we dialed it, and the peer.
 type Known = (State, bool, Option<(Entity, Instance)>);
 
 /// See the module head.
@@ -77,7 +78,7 @@ pub struct Links {
     me: Entity,
     conns: BTreeMap<Entity, usize>,
     backoffs: BTreeMap<Entity, Backoff>,
-    /// Where peers are that no map has.
+    /// Addresses of peers that are in no map.
     met: BTreeMap<Entity, Address>,
     pub mon: MonSession,
 }
@@ -92,7 +93,7 @@ impl Links {
             mon: MonSession::default(),
         }
     }
-    /// The connection to send on.
+    /// The connection for sending to a peer.
     pub fn conn(&self, to: Entity) -> Option<usize> {
         self.conns.get(&to).copied()
     }
@@ -108,7 +109,7 @@ impl Links {
     }
     pub fn opened(&mut self, peer: Entity, id: usize) {
         self.conns.insert(peer, id);
-        // Its delay stays until this one has settled.
+        // Its delay is kept until this connection has settled.
         if let Some(backoff) = self.backoffs.get_mut(&peer) {
             (backoff.until, backoff.failures) = (Time::ZERO, 0);
         }
@@ -118,14 +119,14 @@ impl Links {
             self.conns.remove(&peer);
         }
     }
-    /// A peer that no map has is there from now on; without an address it is nowhere any more.
+    /// Adds the address of a peer that is in no map; without an address removes it.
     pub fn meet(&mut self, peer: Entity, address: Address) {
         let was = if address.0.is_empty() {
             self.met.remove(&peer)
         } else {
             self.met.insert(peer, address)
         };
-        // A new place is tried at once; who says the same one again does not dial it more often.
+        // A new address is tried at once; repeating the same one does not cause more attempts.
         if was.as_ref() != self.met.get(&peer) {
             self.backoffs.remove(&peer);
         }
@@ -138,14 +139,14 @@ impl Links {
             .get(&to)
             .is_none_or(|backoff| backoff.until <= now)
     }
-    /// A connection ended. `open_for`: how long it was there, if it was ever open.
+    /// A connection ended. `open_for`: how long it was open, if it ever was.
     ///
-    /// What is to be said after the end of one that had settled is said at once: a client sends
-    /// again then, and next after seconds. A peer that accepts and closes again and again is none
-    /// that had.
+    /// After the end of a settled connection, redial at once: a client resends then, and the next
+    /// time only seconds later. A connection to a peer that repeatedly accepts and closes never
+    /// settles.
     pub fn ended(&mut self, now: Time, who: Entity, open_for: Option<Duration>) {
-        // Other clients are not dialed; each that ever came would be remembered until this daemon
-        // ends.
+        // Other clients are not dialed; every client that ever connected would be remembered until
+        // this daemon ends.
         if matches!(who, Entity::Client(_)) && !self.met.contains_key(&who) {
             return;
         }
@@ -172,18 +173,18 @@ impl Links {
             },
         );
     }
-    /// Connections in a row that ended before they were open.
+    /// Number of consecutive connections that ended before they were open.
     pub fn failures(&self, who: Entity) -> u32 {
         self.backoffs
             .get(&who)
             .map_or(0, |backoff| backoff.failures)
     }
 
-    /// Whether a stranger may be who it says; the connection that its own replaces.
-    /// `takes_sessions`: with others than monitors.
+    /// Whether an unauthenticated peer may have the identity that it claims; returns the connection
+    /// that it replaces. `takes_sessions`: also from peers other than monitors.
     ///
     /// # Errors
-    /// What it is told.
+    /// The refusal to send.
     pub fn judge(
         &self,
         hello: &Hello,
@@ -229,7 +230,7 @@ impl Links {
         }
     }
 
-    /// The connection that there is already to somebody who comes as a stranger.
+    /// The decision for a peer to which there is a connection already.
     fn judge_known(
         &self,
         hello: &Hello,
@@ -251,16 +252,16 @@ impl Links {
     }
 }
 
-/// Why an answer to our dialing is not taken.
+/// Why the answer to our dialing is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Somebody else listens there.
+    /// Another daemon listens there.
     Wrong(String),
-    /// It is the one, and needs what we do not have.
+    /// The right daemon, but it requires features that we lack.
     Lacking(String),
 }
 
-/// Whether the first frame of a connection that we dialed is of the one that we dialed.
+/// Checks that the first frame of a connection that we dialed comes from the expected peer.
 ///
 /// # Errors
 /// [`Answer`].
@@ -282,34 +283,34 @@ pub fn judge_answer(hello: &Hello, expected: Entity, cluster: ClusterId) -> Resu
     Ok(())
 }
 
-/// Where the session with the monitors stands.
+/// State of the session with the monitors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Session {
-    /// To be dialed after a while.
+    /// To be dialed after a delay.
     #[default]
     None,
-    /// Handshake under way.
+    /// Handshake in progress.
     Dialing(MonId),
-    /// Usable.
+    /// Established.
     Up(MonId),
 }
 
-/// One session with any monitor: kept as long as it lives, then the next one is tried.
+/// One session with any monitor: kept until it ends, then the next one is tried.
 #[derive(Debug, Default)]
 pub struct MonSession {
     pub session: Session,
     pub retry_at: Time,
     last: Option<MonId>,
     failures: u32,
-    /// Monitors that refused us since one last accepted.
+    /// Monitors that have refused us since one last accepted.
     refused: BTreeSet<MonId>,
     candidates: usize,
-    /// Over the session that is up.
+    /// Monitors the session that is up.
     pub vigil: Vigil,
 }
 
 impl MonSession {
-    /// Whether there is more than one monitor to have a session with.
+    /// Whether there is more than one monitor to choose from.
     pub fn has_choice(&self) -> bool {
         self.candidates > 1
     }
@@ -319,7 +320,7 @@ impl MonSession {
             Session::None | Session::Dialing(_) => None,
         }
     }
-    /// When the next attempt is due.
+    /// Time of the next attempt.
     pub fn wake_at(&self) -> Time {
         if self.session == Session::None {
             self.retry_at
@@ -343,7 +344,7 @@ impl MonSession {
         }
         next.copied()
     }
-    /// True: it is the session.
+    /// A connection to a monitor is open. True: it is the session.
     pub fn on_open(&mut self, mon: MonId) -> bool {
         let ours = self.session == Session::Dialing(mon);
         self.refused.remove(&mon);
@@ -358,7 +359,7 @@ impl MonSession {
     pub fn on_lost(&mut self, now: Time, mon: MonId) {
         if self.session == Session::Up(mon) || self.session == Session::Dialing(mon) {
             self.session = Session::None;
-            // At once to another one; slower once all have failed.
+            // At once to another one; with a delay once all have failed.
             let circles = self.failures as usize / self.candidates.max(1);
             self.failures += 1;
             let delay = if circles == 0 && self.candidates > 1 {
@@ -369,11 +370,11 @@ impl MonSession {
             self.retry_at = now + delay;
         }
     }
-    /// True: every monitor refuses us; there is no use in going on. A monitor, which chooses none,
-    /// has so many others.
+    /// A monitor refused us. True: all monitors have, and continuing is pointless. A monitor, which
+    /// chooses no session, has `others` others.
     pub fn on_refused(&mut self, by: Entity, why: &str, others: usize) -> bool {
-        // Whoever says it is a later instance of ours ends nobody by that: only the monitors' map
-        // does. Nor does what passes by itself.
+        // A peer that claims to be a later instance of ours does not end this daemon: only the
+        // monitors' map does. Nor does a temporary refusal.
         if why.ends_with(LATER) || is_passing(why) {
             return false;
         }
@@ -420,8 +421,8 @@ mod tests {
         links.judge(hello, CLUSTER, 0, true, |_| Some(known))
     }
 
-    /// A service says where its peer is as often as it likes: saying the same again dialed a server
-    /// that was not there without a pause.
+    /// A service reports its peer's address as often as it likes: repeating the same address made
+    /// this dial an absent server without a pause.
     #[test]
     fn a_peer_is_dialed_at_once_where_it_was_not_before_and_no_more_often_where_it_was() {
         let peer = Entity::Client(nacre_types::ClientId(3));
@@ -481,8 +482,8 @@ mod tests {
         assert!(judge(&links, &hello(osd(2), osd(1)), open(4)).is_err());
     }
 
-    /// F61: one Hello with a larger instance, from anybody, ended the real daemon's process: it was
-    /// refused by all monitors.
+    /// F61: one Hello with a larger instance, from any peer, ended the real daemon's process: it
+    /// was refused by all monitors.
     #[test]
     fn a_strangers_hello_ends_nobody() {
         let mut links = Links::new(Entity::Mon(MonId(0)));
@@ -502,9 +503,9 @@ mod tests {
         );
     }
 
-    /// A monitor that had been stopped dialed another one whose own attempt was lost in a cut
-    /// network: both had dialed, it was refused for that, and since a monitor has no session with
-    /// monitors, the one refusal counted as that of all of them: it ended.
+    /// A stopped and continued monitor dialed another one whose own attempt was lost in a cut
+    /// network. Both had dialed, so it was refused; since a monitor has no session with monitors,
+    /// the one refusal counted as that of all of them, and it ended.
     #[test]
     fn of_two_that_dialed_each_other_none_ends() {
         let (mon, other) = (Entity::Mon(MonId(0)), Entity::Mon(MonId(1)));
@@ -515,8 +516,8 @@ mod tests {
         assert!(!MonSession::default().on_refused(mon, &why, 1), "{why}");
     }
 
-    /// One wrong address was enough to end a monitor, though the others knew it: what listens there
-    /// now refused it.
+    /// One wrong address was enough to end a monitor, though the others knew it: the process now at
+    /// that address refused it.
     #[test]
     fn a_monitor_ends_when_all_others_refuse_it() {
         let (why, mut session) = (
@@ -592,7 +593,7 @@ mod tests {
     }
 
     // F26: clients asked the lowest monitor, which had not joined, and took its "no majority, 0 of
-    // 0" as the cluster's word.
+    // 0" for the cluster's state.
     #[test]
     fn a_monitor_that_has_not_joined_is_passed_over_and_is_no_verdict() {
         let mut session = MonSession::default();
@@ -621,8 +622,8 @@ mod tests {
         );
     }
 
-    /// A session that was given up for its silence was followed by one that counted that silence as
-    /// its own, and was given up at the first look, round and round the monitors.
+    /// A session given up for its silence was followed by one that inherited the silence, and was
+    /// given up at the first check, through all monitors in a circle.
     #[test]
     fn a_new_session_has_not_been_silent_yet() {
         let (mons, now) = ([MonId(0), MonId(1)], Time(0));
@@ -643,8 +644,8 @@ mod tests {
         );
     }
 
-    /// Each client that ever came was remembered by each daemon until that one ended. (Found by
-    /// reading.)
+    /// Each client that ever connected was remembered by each daemon until that one ended. (Found
+    /// by reading the code.)
     #[test]
     fn clients_that_are_gone_leave_nothing() {
         let mut links = Links::new(osd(1));
@@ -655,8 +656,8 @@ mod tests {
         assert!(links.backoffs.is_empty());
     }
 
-    /// Dials until it may be dialed no more often; how long it has to wait then. The connection
-    /// ends so each time.
+    /// Dials until the largest delay is reached; returns it. The connection ends in this way each
+    /// time.
     fn slowest(
         links: &mut Links,
         peer: Entity,
@@ -684,7 +685,7 @@ mod tests {
         waited
     }
 
-    /// A peer that is away is dialed again for as long as it takes, less and less often.
+    /// An absent peer is redialed for as long as it takes, less and less often.
     #[test]
     fn a_peer_that_is_away_is_dialed_again_less_and_less_often() {
         let (mut links, peer) = (Links::new(osd(1)), osd(2));
@@ -696,9 +697,9 @@ mod tests {
         );
     }
 
-    /// A connection broke, and what its client sent again at once was thrown away, since nobody may
-    /// be dialed just after the end of a connection: all that was in flight there stood still for 2
-    /// s.
+    /// A connection broke, and the messages that its client resent at once were dropped, since no
+    /// peer may be dialed just after the end of a connection: everything in flight there stalled
+    /// for 2 s.
     #[test]
     fn a_peer_that_was_there_for_a_while_is_dialed_at_once() {
         let (mut links, peer, now) = (Links::new(osd(1)), osd(2), Time(1 << 40));
@@ -715,8 +716,8 @@ mod tests {
         );
     }
 
-    /// One that takes connections and closes them at once was dialed every 20 ms for as long as it
-    /// did.
+    /// A peer that accepts connections and closes them at once was dialed every 20 ms for as long
+    /// as it did.
     #[test]
     fn a_peer_that_closes_what_it_accepts_is_dialed_less_and_less_often() {
         let (mut links, peer) = (Links::new(osd(1)), osd(2));
@@ -729,8 +730,8 @@ mod tests {
         assert!(links.may_dial(Time(0), peer), "it has changed its ways");
     }
 
-    /// The end of a connection that was replaced came after its successor was open, and took it
-    /// along.
+    /// The end of a replaced connection was handled after its successor was open, and removed the
+    /// successor, too.
     #[test]
     fn a_connection_that_was_replaced_does_not_take_its_successor_along() {
         let (mut links, peer) = (Links::new(osd(1)), osd(2));
@@ -742,7 +743,7 @@ mod tests {
         assert_eq!((links.conn(peer), links.is_empty()), (None, true));
     }
 
-    /// Who dials an address meets whoever listens there now.
+    /// At a dialed address another daemon may listen now.
     #[test]
     fn who_answers_in_place_of_another_is_not_taken() {
         let answer = hello(osd(2), osd(1));

@@ -1,5 +1,5 @@
-//! Who runs in a cluster's folder: locks that end with their holder, and pid files for people and
-//! tools.
+//! Which processes run in a cluster's directory: locks that end with their holder, and pid files
+//! for users and tools.
 //!
 //! ```text
 //!                          embedded        a daemon's process     `up --processes`
@@ -10,11 +10,11 @@
 //!  run/changing            a command that changes cluster.toml
 //! ```
 //! The locks are the kernel's (`flock`): they end with the process, however it ends. A lock file's
-//! text says who took it last, for sentences only. Pid files are hints: after a crash they are
-//! stale, and their numbers may be somebody else's.
+//! text names its last holder, for messages only. Pid files are hints: after a crash they are
+//! stale, and their numbers may belong to other processes.
 //!
-//! Invariant: whoever is to be signalled holds a lock now *and* has that very lock file open
-//! ([`holders`]); a number from a file alone never gets a signal.
+//! Invariant: a process that gets a signal holds a lock now *and* has that very lock file open
+//! ([`holders`]); a process id that is only read from a file never gets a signal.
 
 use crate::config::Config;
 use crate::error::StartError;
@@ -27,32 +27,33 @@ use std::time::Duration;
 
 const CLUSTER: &str = "cluster.lock";
 const KEEPER: &str = "up.lock";
-/// Without the locks' ending: who has it runs no daemon, and `nacre down` is not about it.
+/// Without the file name extension of locks: its holder runs no daemon, and `nacre down` ignores
+/// it.
 const CHANGING: &str = "changing";
 const EMBEDDED: &str = "an embedded cluster";
-/// [`holders`] takes each lock for a moment, to see whether it can; a start that meets it must not
+/// [`holders`] takes each lock for a moment, to test it; a start that collides with that must not
 /// fail.
 const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
-/// The right to run daemons of a folder; ends when dropped.
+/// The right to run daemons of a directory; ends when dropped.
 #[derive(Debug)]
 pub struct Lock {
-    // Before the locks: as long as a pid file of ours is there, nobody else's is written.
+    // Dropped before the locks: as long as a pid file of ours exists, no other process writes it.
     pids: Pids,
     _files: Vec<File>,
 }
 
-/// The right to change a folder's `cluster.toml`; ends when dropped. A command reads the file, asks
-/// the cluster, and writes it: two of them at a time lost each other's change. (Found by reading:
-/// `mon rm`, which waits for up to 30 s, took an `osd add` of meanwhile back.)
+/// The right to change a directory's `cluster.toml`; ends when dropped. A command reads the file,
+/// asks the cluster, and writes it: two concurrent commands lost each other's change. (Found by
+/// reading the code: `mon rm`, which waits for up to 30 s, reverted a concurrent `osd add`.)
 #[derive(Debug)]
 pub struct Changing {
     _file: File,
 }
 
 impl Changing {
-    /// Waits for another command that has it, at most that long.
+    /// Waits for another holder, at most `max`.
     ///
     /// # Errors
     /// [`StartError::Changing`]; [`StartError::Io`].
@@ -99,7 +100,7 @@ fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> StartE
     move |error| StartError::Io { doing, path, error }
 }
 
-/// The folder of locks, pid files and logs.
+/// The directory of locks, pid files and logs.
 #[must_use]
 pub fn run_folder(dir: &Path) -> PathBuf {
     dir.join("run")
@@ -150,8 +151,7 @@ fn open_and_lock(path: &Path, shared: bool) -> Result<File, StartError> {
 }
 
 fn sign(file: &mut File, who: &str) {
-    // Only for the sentence that somebody else will read, and as a hint where to look for the
-    // holder.
+    // Only for messages of other processes, and as a hint where to look for the holder.
     let text = format!("{who} (process {})", std::process::id());
     let _ = file
         .set_len(0)
@@ -179,7 +179,7 @@ impl Lock {
         Ok(())
     }
 
-    /// For an embedded cluster: nobody else runs any daemon of this folder.
+    /// For an embedded cluster: no other process runs a daemon of this directory.
     ///
     /// # Errors
     /// [`StartError::Locked`].
@@ -196,33 +196,33 @@ impl Lock {
     /// [`StartError::Locked`].
     pub fn daemon(config: &Config, who: &str) -> Result<Self, StartError> {
         let mut lock = Self::new(config)?;
-        // Several share this one; the last to come is named as well as any.
+        // Several processes share this one; its text names the last of them.
         lock.take(CLUSTER, true, who)?;
         lock.take(&format!("{who}.lock"), false, who)?;
         lock.add_pid(who)?;
         Ok(lock)
     }
 
-    /// For the process that starts all daemons as processes of their own.
+    /// For the process that starts all daemons as separate processes.
     ///
     /// # Errors
     /// [`StartError::Locked`]: there is such a process already, or some daemon runs.
     pub fn keeper(config: &Config) -> Result<Self, StartError> {
         let mut lock = Self::new(config)?;
         lock.take(KEEPER, false, "`nacre up --processes`")?;
-        // Not kept: it is the daemons' to share.
+        // Not kept: it is shared by the daemons.
         drop(open_and_lock(&lock.pids.run.join(CLUSTER), false)?);
         sweep(&config.dir);
         Ok(lock)
     }
 
-    /// Notes that a daemon runs in this process.
+    /// Records that a daemon runs in this process.
     ///
     /// # Errors
     /// The operating system's.
     pub fn add_pid(&mut self, who: &str) -> Result<(), StartError> {
         let path = self.pids.run.join(format!("{who}.pid"));
-        // A hint: with a full disk daemons start without it, so that something can be deleted.
+        // A hint: on a full disk daemons start without it, so that files can be deleted.
         match std::fs::write(&path, format!("{}\n", std::process::id())) {
             Err(error) if error.kind() != std::io::ErrorKind::StorageFull => {
                 return Err(io("write", &path)(error));
@@ -233,7 +233,7 @@ impl Lock {
         Ok(())
     }
 
-    /// Notes that a daemon does not run here any more.
+    /// Records that a daemon no longer runs here.
     pub fn remove_pid(&mut self, who: &str) {
         let path = self.pids.run.join(format!("{who}.pid"));
         self.pids.written.retain(|written| *written != path);
@@ -241,9 +241,9 @@ impl Lock {
     }
 }
 
-/// Whether nothing runs of a cluster whose directory is here: no lock is held, and nobody listens
-/// where its monitors should. A cluster of another machine, or one whose directory lies elsewhere,
-/// is none of which that can be said.
+/// Whether no daemon runs of a cluster whose directory is here: no lock is held, and nothing
+/// listens at its monitors' addresses. For a cluster of another machine, or one whose directory is
+/// elsewhere, this cannot be determined: false.
 #[must_use]
 pub fn nothing_runs(config: &Config) -> bool {
     let is_here = config.mons.values().all(|entry| entry.path.exists());
@@ -259,14 +259,14 @@ pub fn nothing_runs(config: &Config) -> bool {
         && config.mons.values().all(|entry| silent(&entry.address))
 }
 
-/// What a process does in a folder.
+/// Role of a process in a directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// Runs all daemons.
     Embedded,
     /// Has started the daemons' processes and watches them.
     Keeper,
-    /// Is one daemon: `osd.2`.
+    /// Runs one daemon: `osd.2`.
     Daemon(String),
 }
 impl std::fmt::Display for Part {
@@ -279,20 +279,21 @@ impl std::fmt::Display for Part {
     }
 }
 
-/// A process that runs something of a folder.
+/// A process that runs a part of a directory's cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// What it does.
+    /// Its role.
     pub part: Part,
-    /// Its process id; `None` if it cannot be found, since it is somebody else's or in another
-    /// container.
+    /// Its process id; `None` if it cannot be found, since the process is another user's or in
+    /// another container.
     pub pid: Option<u32>,
 }
 
-/// Who runs anything of a folder now: monitors last, as they should be stopped.
+/// The processes that run daemons of a directory now: monitors last, the order in which to stop
+/// them.
 ///
 /// # Errors
-/// [`StartError`]: the folder cannot be read.
+/// [`StartError`]: the directory cannot be read.
 pub fn holders(dir: &Path) -> Result<Vec<Holder>, StartError> {
     let run = run_folder(dir);
     let mut found = Vec::new();
@@ -306,8 +307,8 @@ pub fn holders(dir: &Path) -> Result<Vec<Holder>, StartError> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => return Err(io("open", &path)(error)),
         };
-        // Shared: another that looks at the same time is no holder. Holders' locks keep it out, but
-        // for the one that daemons share; they have others.
+        // Shared: a concurrent check is no holder. Holders' locks exclude this one, except the lock
+        // that daemons share; daemons hold others as well.
         match file.try_lock_shared() {
             Ok(()) => continue,
             Err(TryLockError::WouldBlock) => {}
@@ -316,7 +317,7 @@ pub fn holders(dir: &Path) -> Result<Vec<Holder>, StartError> {
         let text = read_text(&mut file);
         let part = match name.as_str() {
             "cluster" if text.starts_with(EMBEDDED) => Part::Embedded,
-            // Held for a moment by one that starts.
+            // Held for a moment by a starting process.
             "cluster" => continue,
             "up" => Part::Keeper,
             _ => Part::Daemon(name),
@@ -335,7 +336,7 @@ pub fn holders(dir: &Path) -> Result<Vec<Holder>, StartError> {
     Ok(found)
 }
 
-/// Those of the folder's files that have this ending.
+/// The directory's files with this extension.
 pub(crate) fn files(run: &Path, ending: &str) -> Result<Vec<PathBuf>, StartError> {
     let entries = match std::fs::read_dir(run) {
         Ok(entries) => entries,
@@ -351,8 +352,8 @@ pub(crate) fn files(run: &Path, ending: &str) -> Result<Vec<PathBuf>, StartError
     Ok(paths)
 }
 
-/// The process, other than this one unless it says so itself, that has this file open; `text`,
-/// which may end with `(process N)`, says which it may be.
+/// The process, other than this one unless the text names it, that has this file open; `text`,
+/// which may end with `(process N)`, is a hint.
 #[must_use]
 pub fn holder_of(file: &File, text: &str) -> Option<u32> {
     let hint: Option<u32> = text
@@ -379,9 +380,9 @@ pub fn holder_of(file: &File, text: &str) -> Option<u32> {
     pids.find(|pid| *pid != me && has_open(*pid))
 }
 
-/// Which file it is, as this machine knows: file systems are not asked. One of a mount whose
-/// process or server does not answer would hold up who asks, for good, and what other processes
-/// have open may lie anywhere.
+/// Identity of an open file, from the kernel alone: the file system is not asked. A mount whose
+/// process or server does not answer would block the caller for ever, and other processes' open
+/// files may be anywhere.
 fn identity(
     dir: impl AsFd,
     path: impl rustix::path::Arg,
@@ -391,7 +392,7 @@ fn identity(
     Some((found.stx_dev_major, found.stx_dev_minor, found.stx_ino))
 }
 
-/// Pid files of daemons that do not run: left over by a crash.
+/// Stale pid files: their daemons do not run, after a crash.
 ///
 /// # Errors
 /// As [`holders`].
@@ -416,13 +417,13 @@ pub fn stale_pids(dir: &Path) -> Result<Vec<PathBuf>, StartError> {
 
 /// Removes stale pid files.
 fn sweep(dir: &Path) {
-    // They mislead people only: nothing of ours trusts them.
+    // They only mislead users: no code relies on them.
     for path in files(&run_folder(dir), "pid").unwrap_or_default() {
         let _ = std::fs::remove_file(path);
     }
 }
 
-/// Removes what crashes have left. Returns how many files that were.
+/// Removes stale files. Returns their number.
 ///
 /// # Errors
 /// As [`holders`].
@@ -438,7 +439,7 @@ pub fn clear_stale(dir: &Path) -> Result<usize, StartError> {
 mod tests {
     use super::*;
 
-    /// One at a time, and it is no daemon.
+    /// Commands exclude each other, and none counts as a daemon.
     #[test]
     fn one_command_at_a_time_changes_the_file() {
         let dir = std::env::temp_dir().join(format!("nacre-changing-{}", std::process::id()));
@@ -469,8 +470,8 @@ mod tests {
         (dir, config)
     }
 
-    /// Each look took every lock for a moment, as its holder does: two at a time saw each other as
-    /// daemons that run.
+    /// Each check took every lock for a moment, as its holder does: two concurrent checks saw each
+    /// other as running daemons.
     #[test]
     fn who_looks_is_no_holder() {
         let (dir, config) = folder("looks");
@@ -484,7 +485,7 @@ mod tests {
         std::fs::remove_dir_all(dir).expect("ours");
     }
 
-    // Went red when `holders` believed the text of a lock nobody holds.
+    // Failed when `holders` believed the text of a lock that is not held.
     #[test]
     fn only_living_locks_count_and_stale_pid_files_are_known_as_such() {
         let (dir, config) = folder("living");
@@ -508,7 +509,7 @@ mod tests {
         );
         assert!(!dir.join("run/osd.0.pid").exists());
 
-        // What a killed process leaves: process 1 certainly lives, and certainly is not ours.
+        // As left by a killed process: process 1 certainly runs, and certainly is not ours.
         std::fs::write(dir.join("run/osd.0.pid"), "1\n").expect("writable");
         std::fs::write(dir.join("run/osd.0.lock"), "osd.0 (process 1)").expect("writable");
         assert_eq!(holders(&dir).expect("readable"), []);

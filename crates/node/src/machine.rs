@@ -1,4 +1,4 @@
-//! What this machine is like, as far as stores and daemons care (`nacre doctor`).
+//! Properties of this machine that concern stores and daemons (`nacre doctor`).
 
 use rustix::process::{Resource, getrlimit};
 use std::fs::File;
@@ -11,12 +11,12 @@ use std::time::Duration;
 /// How daemons read and write their stores.
 pub const IO_ENGINE: &str = "page cache on the daemon's thread, fdatasync and cold reads on worker threads; io_uring is not used";
 
-/// Bytes of a file system.
+/// Space of a file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// All.
+    /// Total.
     pub total: u64,
-    /// What this user may still use.
+    /// Available to this user.
     pub available: u64,
 }
 
@@ -32,13 +32,12 @@ pub fn space(path: &Path) -> io::Result<Space> {
     })
 }
 
-/// Memory that processes here may use altogether, in bytes: the machine's, or what this container
-/// is given of it.
+/// Memory available to all processes here, in bytes: the machine's, or this container's limit.
 #[must_use]
 pub fn memory() -> u64 {
     let info = rustix::system::sysinfo();
     let whole = info.totalram.saturating_mul(u64::from(info.mem_unit));
-    // Of both versions of control groups; "max", or a number beyond all memory: no limit.
+    // For both versions of control groups; "max", or a number beyond all memory: no limit.
     let limits = [
         "/sys/fs/cgroup/memory.max",
         "/sys/fs/cgroup/memory/memory.limit_in_bytes",
@@ -47,7 +46,7 @@ pub fn memory() -> u64 {
     limits.iter().filter_map(limit).fold(whole, u64::min)
 }
 
-/// How many things of so many bytes each a part of the memory has room for, within these bounds.
+/// Number of items of `bytes` bytes that fit into a part of the memory, within these bounds.
 #[must_use]
 pub fn fitting(part: u64, bytes: u64, bounds: RangeInclusive<usize>) -> usize {
     usize::try_from(part / bytes)
@@ -55,20 +54,20 @@ pub fn fitting(part: u64, bytes: u64, bounds: RangeInclusive<usize>) -> usize {
         .clamp(*bounds.start(), *bounds.end())
 }
 
-/// Whether what is written to a file system stays.
+/// How durable a file system's data are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeps {
-    /// As far as its disk does.
+    /// As durable as its disk.
     Data,
     /// Until the machine is restarted.
     UntilRestart,
-    /// As long as the container lives.
+    /// Until the container is removed.
     WhileContainer,
-    /// Somewhere else, over a network or another program, which may promise less than a disk.
+    /// Stored elsewhere, over a network or by another program, with weaker guarantees than a disk.
     Elsewhere,
 }
 
-/// The name of a file system's kind, and what it keeps.
+/// Name and durability of a file system's kind.
 fn kind(magic: u64) -> (&'static str, Keeps) {
     match magic {
         0x0102_1994 => ("tmpfs", Keeps::UntilRestart),
@@ -93,19 +92,19 @@ fn kind(magic: u64) -> (&'static str, Keeps) {
 /// # Errors
 /// The operating system's.
 pub fn file_system(path: &Path) -> io::Result<(&'static str, Keeps)> {
-    // Some kinds have the highest bit of 32 set, which a signed number carries on.
+    // Some kinds have bit 31 set, which is sign-extended in a signed number.
     #[allow(clippy::cast_sign_loss, reason = "a magic number's bits")]
     let magic = rustix::fs::statfs(path)?.f_type as u64 & 0xffff_ffff;
     Ok(kind(magic))
 }
 
-/// Files this process may have open; `None`: any number.
+/// Maximum number of open files of this process; `None`: unlimited.
 #[must_use]
 pub fn open_files_max() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// Length of a block device; `None` if it is none.
+/// Length of a block device; `None` for other files.
 #[must_use]
 pub fn block_device_length(path: &Path) -> Option<u64> {
     use std::io::{Seek as _, SeekFrom};
@@ -117,11 +116,11 @@ pub fn block_device_length(path: &Path) -> Option<u64> {
     File::open(path).ok()?.seek(SeekFrom::End(0)).ok()
 }
 
-/// How long 4 KiB written and flushed take in this folder: the times of single flushes, sorted, for
-/// a quarter of a second.
+/// Measures writes of 4 KiB with a flush in this directory: the durations of single flushes,
+/// sorted, for a quarter of a second.
 ///
 /// # Errors
-/// The operating system's: the folder cannot be written.
+/// The operating system's: the directory cannot be written.
 pub fn flush_times(folder: &Path) -> io::Result<Vec<Duration>> {
     const LONGEST: Duration = Duration::from_millis(250);
     const MOST: usize = 200;
@@ -131,7 +130,7 @@ pub fn flush_times(folder: &Path) -> io::Result<Vec<Duration>> {
         file.write_all(&vec![0; 4096 * MOST])?;
         file.sync_all()?;
         let (mut times, begun) = (Vec::new(), std::time::Instant::now());
-        // In place, as a preallocated log is written.
+        // In place, as in a preallocated log.
         while times.len() < MOST && (times.is_empty() || begun.elapsed() < LONGEST) {
             let one = std::time::Instant::now();
             std::os::unix::fs::FileExt::write_all_at(&file, &[1; 4096], times.len() as u64 * 4096)?;
@@ -156,7 +155,7 @@ mod tests {
         assert_eq!(kind(0x6969).1, Keeps::Elsewhere);
         assert_eq!(kind(0xef53), ("ext4", Keeps::Data));
         assert_eq!(kind(0x12345).1, Keeps::Data);
-        // Every Linux has one that is kept in memory.
+        // Every Linux has a file system in memory there.
         if Path::new("/dev/shm").is_dir() {
             assert_eq!(
                 file_system(Path::new("/dev/shm")).expect("readable"),

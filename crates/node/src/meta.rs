@@ -1,4 +1,4 @@
-//! The facade's part for service metadata: small keys that the monitors agree on.
+//! The facade's part for service metadata: small keys replicated by the monitors.
 
 use crate::access::Call as Request;
 use crate::cluster::{Call, Cluster, call};
@@ -13,8 +13,8 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
-/// News that wait for a slow reader at most; the watch ends when there are more, and says from
-/// where to go on.
+/// Maximum number of events waiting for a slow reader; beyond, the watch ends, and says from where
+/// to continue.
 const NEWS_MAX: usize = 10_000;
 
 #[derive(Default)]
@@ -25,7 +25,7 @@ struct SinkState {
     waker: Option<Waker>,
 }
 
-/// Where a watch's news wait for their reader.
+/// Queue of a watch's events.
 #[derive(Default)]
 pub struct Sink(Mutex<SinkState>);
 
@@ -35,7 +35,7 @@ impl Sink {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
-    /// Adds news; false: the reader is too slow or gone, the watch is over.
+    /// Adds an event; false: the reader is too slow or gone, and the watch is over.
     pub fn push(&self, news: WatchNews) -> bool {
         let mut state = self.lock();
         if state.ended {
@@ -71,8 +71,8 @@ pub struct MetaWatcher {
 }
 
 impl MetaWatcher {
-    /// What happened next, in the order of revisions, nothing twice and nothing left out. After
-    /// [`WatchNews::Ended`] nothing comes any more.
+    /// The next events, in the order of revisions, without duplicates or gaps. After
+    /// [`WatchNews::Ended`] there are no more.
     pub fn next(&self) -> Call<'_, WatchNews> {
         call(poll_fn(|context| {
             let mut state = self.sink.lock();
@@ -92,7 +92,7 @@ impl MetaWatcher {
 impl Drop for MetaWatcher {
     fn drop(&mut self) {
         self.sink.lock().ended = true;
-        // A client that has stopped watches nothing.
+        // A stopped client has no watches.
         let _ = self.cluster.port().call(Request::MetaUnwatch {
             sink: self.sink.clone(),
         });
@@ -100,8 +100,8 @@ impl Drop for MetaWatcher {
 }
 
 impl Cluster {
-    /// Any request about metadata: the store's revision, and what came of it. It is carried out
-    /// once, however often it has to be sent.
+    /// Any metadata request: the store's revision, and its result. It is executed once, however
+    /// often it has to be sent.
     pub fn meta(&self, request: MetaCall) -> Call<'_, (u64, MetaResult)> {
         call(async move {
             let (reply, receiver) = slot();
@@ -115,13 +115,13 @@ impl Cluster {
         })
     }
 
-    /// A key, as of now.
+    /// The current value of a key.
     pub fn meta_get(&self, key: impl Into<Name>) -> Call<'_, Option<MetaPair>> {
         let span = MetaSpan::Key { key: key.into() };
         call(async move { Ok(self.meta_list(span).await?.0.pop()) })
     }
 
-    /// Sets a key; the revision that did.
+    /// Sets a key; returns the revision of the change.
     pub fn meta_put(&self, key: impl Into<Name>, value: impl Into<Bytes>) -> Call<'_, u64> {
         let put = MetaOp::Put {
             key: key.into(),
@@ -140,9 +140,8 @@ impl Cluster {
         })
     }
 
-    /// All keys of a span, and the revision that was read. Long lists come in several reads: each
-    /// is as of its time, and the revision is the first one's, so that a watch from there misses
-    /// nothing.
+    /// All keys of a span, and the revision of the read. Long lists take several reads, each at a
+    /// different time. The revision is the first one's, so that a watch from there misses nothing.
     pub fn meta_list(&self, span: MetaSpan) -> Call<'_, (Vec<MetaPair>, u64)> {
         call(async move {
             let (mut all, mut revision, mut next) = (Vec::new(), None, span.clone());
@@ -166,7 +165,7 @@ impl Cluster {
         })
     }
 
-    /// Tells of changes from a revision on; 0: from now on.
+    /// Watches changes from a revision on; 0: from now on.
     ///
     /// # Errors
     /// [`Error::Stopped`]: the client has stopped.
@@ -188,7 +187,7 @@ impl Cluster {
 mod tests {
     use super::*;
 
-    // Went red when `push` did not look at the length.
+    // Failed when `push` did not check the length.
     #[test]
     fn a_slow_readers_news_are_bounded() {
         let sink = Sink::default();

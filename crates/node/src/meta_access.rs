@@ -1,5 +1,4 @@
-//! Callers' requests about metadata and their watches, between the callers' threads and the pure
-//! role.
+//! Callers' metadata requests and watches, between the callers' threads and the pure role.
 
 use crate::error::Error;
 use crate::meta::Sink;
@@ -19,7 +18,7 @@ struct Waiting {
     reply: Reply,
 }
 
-/// A watch's last word when its client stops.
+/// The last event of a watch when its client stops.
 pub fn ended(why: &str) -> WatchNews {
     WatchNews::Ended(MetaError::Unavailable {
         why: format!("this client has stopped: {why}"),
@@ -30,7 +29,7 @@ pub fn ended(why: &str) -> WatchNews {
 pub struct MetaAccess {
     client: MetaClient,
     waiting: BTreeMap<MetaId, Waiting>,
-    /// No room in the role's window yet.
+    /// Requests waiting for space in the role's window.
     held: VecDeque<(MetaCall, Waiting)>,
     watches: BTreeMap<MetaWatchId, Arc<Sink>>,
     now: Time,
@@ -74,7 +73,7 @@ impl MetaAccess {
     pub fn watch(&mut self, span: MetaSpan, from: u64, sink: Arc<Sink>) {
         let id = self.client.watch(span, from);
         self.watches.insert(id, sink);
-        // One that cannot be sent has ended already.
+        // Deliver: a request that cannot be sent has failed already.
         self.deliver();
     }
     pub fn unwatch(&mut self, sink: &Arc<Sink>) {
@@ -94,14 +93,14 @@ impl MetaAccess {
         mine
     }
 
-    /// Hands on what has ended and what watches say, and begins what there is room for now.
+    /// Delivers results and events of watches, and begins requests for which there is space now.
     fn deliver(&mut self) {
         loop {
             self.fill(self.now);
             let (mut done, mut news) = (Vec::new(), Vec::new());
             self.client.take_done(&mut done);
             self.client.take_news(&mut news);
-            // What cannot be sent ends as it is begun.
+            // A request that cannot be sent fails as it is begun.
             if done.is_empty() && news.is_empty() {
                 return;
             }
@@ -158,8 +157,8 @@ impl MetaAccess {
         {
             self.client.abandon(id);
         }
-        // What is held was never sent: its callers have waited for others of this very client.
-        // Each has a deadline of its own: who came later may have to be answered first.
+        // Held requests were never sent: they waited for others of this client. Each has its own
+        // deadline: a later request may have to be answered first.
         let held = std::mem::take(&mut self.held).into_iter();
         let (late, held): (VecDeque<_>, VecDeque<_>) =
             held.partition(|(_, waiting)| waiting.deadline <= now);
@@ -195,7 +194,7 @@ impl MetaAccess {
         );
     }
 
-    /// The client can go on no longer.
+    /// Stops after a fatal error of the client.
     pub fn stop(&mut self, why: &str) {
         let stopped = || Error::Stopped {
             why: why.to_owned(),

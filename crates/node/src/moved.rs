@@ -1,14 +1,14 @@
 //! How many payload bytes a daemon's process has received, and how many of them it copied in memory
 //! on their way to disk (ADR 0004): `DIR/run/<who>.moved`, for benchmarks; and what its OSDs had to
-//! read anew.
+//! read again.
 //!
 //! ```text
 //!  socket ─recv─▶ receive buffer ─shared─▶ role ─shared─▶ store ─shared─▶ pwritev
 //!           └ a frame's beginning is moved when      └ data kept in the index (objects below 1 KiB) is copied
 //!             its buffer ends (`Traffic::bytes_copied`)   (`Usage::payload_bytes_copied`)
 //! ```
-//! Rewritten in place, once a second at most and only after a change. Nothing reads it but people
-//! and benchmarks.
+//! Rewritten in place, once a second at most and only after a change. Only users and benchmarks
+//! read it.
 
 use crate::clock;
 use crate::config::Config;
@@ -21,18 +21,18 @@ use std::time::Duration;
 
 /// Time between two writings.
 const EVERY: Duration = Duration::from_secs(1);
-/// Always that long, so that it is one write in place.
+/// Fixed length, so that it is one write in place.
 const LENGTH: usize = 128;
 
-/// Bytes since a process began.
+/// Bytes since the start of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Payload bytes received from sockets.
     pub received: u64,
     /// Payload bytes copied in memory between socket and disk.
     pub copied: u64,
-    /// Objects whose attributes the OSDs here did not have at hand: what a restart or a lost cache
-    /// would show in.
+    /// Objects whose attributes the OSDs here did not have in memory: shows a restart or a lost
+    /// cache.
     pub contexts: u64,
     /// Sources of programs that they fetched.
     pub programs: u64,
@@ -49,8 +49,8 @@ impl Moved {
         format!("received {received}\ncopied {copied}\ncontexts {contexts}\nprograms {programs}\n")
     }
 
-    /// The sum over the daemons of a cluster's folder `run`; none when there are no such files (an
-    /// embedded cluster has no sockets).
+    /// The sum over the daemons of a cluster's directory `run`; `None` when there are no such files
+    /// (an embedded cluster has no sockets).
     #[must_use]
     pub fn of_folder(run: &Path) -> Option<Self> {
         let mut sum: Option<Self> = None;
@@ -76,7 +76,7 @@ impl Moved {
         sum
     }
 
-    /// What was added since `before`.
+    /// The difference to `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {
@@ -90,7 +90,7 @@ impl Moved {
 
 /// The file of one process.
 pub struct MovedFile {
-    /// None: it could not be made. Figures are not worth a daemon.
+    /// `None`: it could not be created. The daemon runs without the figures.
     file: Option<File>,
     next: Time,
     last: Moved,
@@ -107,7 +107,7 @@ impl MovedFile {
         }
     }
 
-    /// Writes if it is time and something has changed. `moved` is asked only then.
+    /// Writes if it is due and something has changed. `moved` is only called then.
     pub fn note(&mut self, moved: impl FnOnce() -> Moved) {
         let now = clock::now();
         if now < self.next {
@@ -119,7 +119,7 @@ impl MovedFile {
             return;
         };
         self.last = moved;
-        // A disk that takes no more bytes is noticed by the store.
+        // The store detects a disk that accepts no more bytes.
         let _ = file.write_all_at(format!("{:<LENGTH$}", moved.to_text()).as_bytes(), 0);
     }
 }

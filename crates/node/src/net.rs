@@ -4,14 +4,14 @@
 //!  listen 127.0.0.1:7400 ─┬─ TCP                            other hosts, other network namespaces
 //!                         └─ local socket of the same name  processes of this host: dialed first
 //! ```
-//! A local socket (AF_UNIX) costs half of what TCP over loopback does: no segments and no
+//! A local socket (AF_UNIX) costs half as much as TCP over loopback: no segments and no
 //! acknowledgements. Its name is abstract: `nacre/` and the address. Such names belong to a network
 //! namespace, so a process that finds one is on the same host and in the same network, and a daemon
 //! that ends leaves none behind. Where there is none, TCP is dialed. `NACRE_TCP_ONLY=1` in a
-//! process's environment keeps it to TCP (ADR 0008).
+//! process's environment restricts it to TCP (ADR 0008).
 //!
-//! Any user of this host may take a name that is free. So a process that dials asks the kernel who
-//! listens, and trusts only its own user and root.
+//! Any user of this host may take a free name. So a dialing process asks the kernel for the
+//! listener's user, and trusts only its own user and root.
 
 use crate::error::StartError;
 use nacre_wire::map::Address;
@@ -22,12 +22,12 @@ use rustix::process::Uid;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-/// For so long a daemon may leave unread what another sends it.
+/// Maximum time a daemon may leave another's data unread.
 pub const UNREAD_MAX: Duration = Duration::from_secs(15);
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 256;
 
-/// What an address as written in the configuration or the map means.
+/// Parses an address as written in the configuration or the map.
 pub fn parse(address: &str) -> Option<SocketAddr> {
     address.parse().ok()
 }
@@ -45,19 +45,19 @@ fn tcp(address: SocketAddr) -> Result<OwnedFd, Errno> {
     })
 }
 
-/// Whether this process leaves local sockets alone.
+/// Whether this process does not use local sockets.
 fn is_tcp_only() -> bool {
     std::env::var_os("NACRE_TCP_ONLY").is_some_and(|value| !value.is_empty() && value != "0")
 }
 
-/// A local socket, and the name that belongs to an address.
+/// A local socket, and the abstract name for an address.
 fn local(address: SocketAddr) -> Result<(OwnedFd, SocketAddrUnix), Errno> {
     let name = SocketAddrUnix::new_abstract_name(format!("nacre/{address}").as_bytes())?;
     let fd = stream(AddressFamily::UNIX)?;
     Ok((fd, name))
 }
 
-/// Where a daemon takes connections.
+/// Sockets on which a daemon accepts connections.
 #[derive(Debug)]
 pub struct Listener {
     tcp: OwnedFd,
@@ -66,12 +66,12 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Those to wait at.
+    /// The sockets to poll.
     pub fn sockets(&self) -> impl Iterator<Item = &OwnedFd> {
         std::iter::once(&self.tcp).chain(&self.local)
     }
 
-    /// The next connection, if one waits.
+    /// The next waiting connection.
     ///
     /// # Errors
     /// There is no descriptor or no memory for it, and it still waits.
@@ -79,14 +79,14 @@ impl Listener {
         for socket in self.sockets() {
             match rustix::net::accept_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(fd) => {
-                    // Local sockets do not have it, nor need it.
+                    // Local sockets neither have nor need it.
                     let _ = sockopt::set_tcp_nodelay(&fd, true);
                     return Ok(Some(fd));
                 }
                 Err(why @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
                     return Err(why);
                 }
-                // None waits, or the one that waited has gone.
+                // None waits, or the waiting one was closed.
                 Err(_) => {}
             }
         }
@@ -96,7 +96,7 @@ impl Listener {
 
 fn listen_tcp(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let fd = tcp(address)?;
-    // A restarted daemon takes its port again at once; a living one's stays its own.
+    // A restarted daemon reuses its port at once; a running daemon's port stays taken.
     sockopt::set_socket_reuseaddr(&fd, true)?;
     rustix::net::bind(&fd, &address)?;
     rustix::net::listen(&fd, BACKLOG)?;
@@ -110,7 +110,7 @@ fn listen_locally(address: SocketAddr) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-/// Listens.
+/// Listens on an address.
 pub fn listen(who: &str, address: &str) -> Result<Listener, StartError> {
     let text = || address.to_owned();
     let parsed = parse(address).filter(|parsed| parsed.ip().is_loopback());
@@ -133,7 +133,7 @@ pub fn listen(who: &str, address: &str) -> Result<Listener, StartError> {
     };
     let tcp = listen_tcp(parsed).map_err(failed)?;
     let bound = address_of(&tcp).map_err(failed)?;
-    // Without it, all come by TCP.
+    // Without it, all peers use TCP.
     let local = (!is_tcp_only())
         .then(|| listen_locally(bound).ok())
         .flatten();
@@ -144,7 +144,7 @@ fn address_of(fd: &OwnedFd) -> Result<SocketAddr, Errno> {
     SocketAddr::try_from(rustix::net::getsockname(fd)?).map_err(|_| Errno::AFNOSUPPORT)
 }
 
-/// Listens on a port that is free, of this address; says which.
+/// Listens on a free port of this address; returns the address.
 pub fn listen_anywhere(who: &str, host: IpAddr) -> Result<(Listener, Address), StartError> {
     let listener = listen(who, &SocketAddr::new(host, 0).to_string())?;
     let address = address_of(&listener.tcp).map_err(|errno| StartError::Io {
@@ -158,12 +158,12 @@ pub fn listen_anywhere(who: &str, host: IpAddr) -> Result<(Listener, Address), S
 /// Whether a daemon could listen there now.
 ///
 /// # Errors
-/// As when it does: taken, not loopback, or no address of this machine.
+/// As for [`listen`]: in use, not loopback, or no address of this machine.
 pub fn is_free(who: &str, address: &str) -> Result<(), StartError> {
     listen(who, address).map(drop)
 }
 
-/// The address of this machine by which it reaches that one, as its routes say; nothing is sent.
+/// This machine's source address for a peer, according to its routes; nothing is sent.
 pub fn host_towards(peer: SocketAddr) -> Option<IpAddr> {
     let any = if peer.is_ipv4() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED)
@@ -175,12 +175,12 @@ pub fn host_towards(peer: SocketAddr) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// Whether a process of that user may be the daemon that we dial.
+/// Whether a process of that user may be the dialed daemon.
 fn is_trusted(listens: Uid, own: Uid) -> bool {
     listens == own || listens.is_root()
 }
 
-/// Connects to a local socket. Errors mean: by TCP.
+/// Connects to a local socket. On an error, use TCP.
 fn dial_locally(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let (fd, name) = local(address)?;
     rustix::net::connect(&fd, &name)?;
@@ -211,13 +211,14 @@ pub fn dial(address: SocketAddr) -> Result<OwnedFd, Errno> {
 }
 
 /// Lets the kernel end a connection whose peer's machine is gone: an idle one after some 25 s, and
-/// one between daemons when what was sent is not acknowledged, or not read, for 15 s. (A client's
-/// may stand still for longer: an OSD that has enough to do does not read from it.)
+/// one between daemons when sent data are not acknowledged, or not read, for 15 s. (A client's may
+/// stall for longer: a busy OSD does not read from it.)
 ///
-/// A local socket's peer cannot be gone without the kernel knowing; one that does not read is met
-/// by the reactor (`sessions.rs`).
+/// The kernel always knows that a local socket's peer is gone; the reactor handles one that does
+/// not read (`sessions.rs`).
 pub fn watch(fd: &OwnedFd, daemons: bool) {
-    // Best effort: without these the roles' own deadlines still hold, only the connection lives on.
+    // Best effort: without these the roles' own deadlines still hold, only the connection stays
+    // open.
     let _ = sockopt::set_socket_keepalive(fd, true);
     let _ = sockopt::set_tcp_keepidle(fd, Duration::from_secs(10));
     let _ = sockopt::set_tcp_keepintvl(fd, Duration::from_secs(5));
@@ -231,8 +232,8 @@ pub fn watch(fd: &OwnedFd, daemons: bool) {
 mod tests {
     use super::*;
 
-    /// Between OSDs whose machine is gone nothing comes back: without these a connection lives for
-    /// hours, and what waits on it, too.
+    /// Between OSDs whose machine is gone nothing arrives any more: without these a connection
+    /// stays open for hours, and with it the messages that wait on it.
     #[test]
     fn the_kernel_ends_a_connection_whose_peer_is_gone() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -283,15 +284,15 @@ mod tests {
         let dialed = dial(address).expect("it listens");
         assert_eq!(family(&dialed), AddressFamily::INET, "there is no other");
         drop(tcp);
-        // By TCP a refusal may come later.
+        // With TCP a refusal may come later.
         if let Ok(fd) = dial(address) {
             assert_eq!(family(&fd), AddressFamily::INET);
         }
         listen("test", &text).expect("both are free again");
     }
 
-    /// A name without its port: somebody took it while the daemon was away. Being root's or our
-    /// own is what the kernel says of them.
+    /// A name without its port: another process took it while the daemon was down. The kernel
+    /// reports whether its user is root or our own.
     #[test]
     fn who_listens_under_a_free_name_is_not_trusted_unless_it_is_ours() {
         let (own, other) = (Uid::from_raw(1000), Uid::from_raw(1001));

@@ -1,9 +1,9 @@
-//! What one client is still to be answered, in bytes at most.
+//! Upper bound on the bytes of answers owed to one client.
 //!
-//! A request of some bytes may ask for megabytes, and a thousand of them come in one turn. What is
-//! asked for counts when the request is handed to the role, and until its answer is queued: nothing
-//! more is taken from a client to whom much is owed. Of a watch only what it is told at once
-//! counts. Requests are counted by their kind and number, so one that is sent again counts once.
+//! A request of some bytes may ask for megabytes, and a thousand of them arrive in one turn. A
+//! request counts from the time it is passed to the role until its answer is queued: no more
+//! requests are taken from a client that is owed much. Of a watch only its initial events count.
+//! Requests are counted by their kind and number, so a resent one counts once.
 //!
 //! Invariant: `bytes` is the sum of `asked`.
 
@@ -13,16 +13,16 @@ use nacre_wire::msg::meta::{
 };
 use std::collections::BTreeMap;
 
-/// A key of the metadata with its value.
+/// Maximum size of a metadata key with its value.
 const PAIR: u64 = META_VALUE_BYTES_MAX + (4 << 10);
-/// An answer to a request on metadata, at most.
+/// Maximum size of an answer to a metadata request.
 const META_REPLY: u64 = META_ANSWER_BYTES_MAX as u64;
-/// What a watch that begins in the past is told at once: all that monitors remember of changes.
+/// Initial events of a watch that begins in the past: all changes that monitors remember.
 const META_HISTORY: u64 = 4 << 20;
-/// What the answer to a command is taken to be: there are longer ones, in large clusters.
+/// Assumed size of the answer to a command: there are longer ones, in large clusters.
 const COMMAND_REPLY: u64 = 1 << 20;
 
-/// A request, by what its answer says of it.
+/// A request, as identified by its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Request {
     Operation(u64),
@@ -32,7 +32,7 @@ enum Request {
 }
 
 impl Request {
-    /// What is asked for, and the bytes of the answer at most; 0 is little.
+    /// The request, and the maximum size of its answer; 0: small.
     fn of(message: &Message) -> Option<(Self, u64)> {
         Some(match message {
             Message::OpRequest(request, _) => {
@@ -51,7 +51,7 @@ impl Request {
         })
     }
 
-    /// What an answer is for.
+    /// The request that an answer belongs to.
     fn answered_by(message: &Message) -> Option<Self> {
         Some(match message {
             Message::OpReply(reply, _) => Self::Operation(reply.request.sequence),
@@ -95,11 +95,11 @@ pub struct Owed {
 }
 
 impl Owed {
-    /// Bytes of answers, at most.
+    /// Maximum number of bytes owed.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
-    /// A client's request is handed to the role.
+    /// A client's request is passed to the role.
     pub fn note_request(&mut self, message: &Message) {
         let Some((request, bytes)) = Request::of(message).filter(|(_, bytes)| *bytes > 0) else {
             return;
@@ -107,7 +107,7 @@ impl Owed {
         let former = self.asked.insert(request, bytes).unwrap_or(0);
         self.bytes = self.bytes + bytes - former;
     }
-    /// The role has said something to the client.
+    /// The role has sent a message to the client.
     pub fn note_answer(&mut self, message: &Message) {
         if !self.asked.is_empty()
             && let Some(request) = Request::answered_by(message)
@@ -116,12 +116,12 @@ impl Owed {
             self.bytes -= bytes;
         }
     }
-    /// The role has taken up a watch: what there is to tell at once is queued. A watch that begins
-    /// behind what this monitor has applied is told nothing until that has come.
+    /// The role has accepted a watch: its initial events are queued. A watch that begins after what
+    /// this monitor has applied gets no events until that revision is applied.
     pub fn note_watched(&mut self, watch: u64) {
         self.bytes -= self.asked.remove(&Request::Watch(watch)).unwrap_or(0);
     }
-    /// Answers were lost: what was asked for does not count any more.
+    /// Answers were lost: outstanding requests no longer count.
     pub fn forget(&mut self) {
         *self = Self::default();
     }
@@ -187,9 +187,9 @@ mod tests {
         }
     }
 
-    /// (Reading.) A client asked for 1,024 ranges of metadata, or as many watches from the oldest
-    /// revision, and the monitor put one to four GiB together in a turn: reads of objects alone
-    /// were counted.
+    /// (Found by reading the code.) A client asked for 1,024 ranges of metadata, or as many watches
+    /// from the oldest revision, and the monitor assembled one to four GiB in a turn: only reads of
+    /// objects were counted.
     #[test]
     fn what_asks_for_much_counts_until_it_is_answered() {
         let watch = |from| {
@@ -257,9 +257,8 @@ mod tests {
         assert_eq!(owed.bytes(), 0, "little is not counted");
     }
 
-    /// Watches that begin behind what their monitor has applied counted until they were told
-    /// something: a client with more than sixteen was not read from for five seconds, again and
-    /// again.
+    /// Watches that begin after what their monitor has applied counted until their first event: a
+    /// client with more than sixteen was not read from for five seconds, again and again.
     #[test]
     fn a_watch_that_waits_is_owed_nothing() {
         let mut owed = Owed::default();
@@ -276,7 +275,7 @@ mod tests {
         assert_eq!(owed.bytes(), 0);
     }
 
-    /// Numbers of operations, requests, watches and commands are counted each for itself.
+    /// Operations, requests, watches and commands are numbered separately.
     #[test]
     fn an_answer_of_another_kind_is_another() {
         let mut owed = Owed::default();

@@ -1,5 +1,5 @@
-//! Operations without a thread in between: the caller's thread turns the reactor. For benchmarks,
-//! and for programs that are loops themselves.
+//! Operations without another thread: the caller's thread runs the reactor. For benchmarks, and for
+//! programs with their own event loop.
 
 use crate::any_role::AnyRole;
 use crate::clock;
@@ -27,12 +27,12 @@ pub struct Pipelined {
     _lock: Option<Lock>,
 }
 
-/// Activations of a class in one process.
+/// Activations of a class, as known in one process.
 #[derive(Clone, Debug, Default)]
 pub struct ProgramsHere {
-    /// The newest that a monitor here has committed; 0 for none.
+    /// The newest that a monitor here has committed; 0: none.
     pub committed: u64,
-    /// What each OSD here can run; 0 for none.
+    /// The one that each OSD here can run; 0: none.
     pub live: Vec<(nacre_types::OsdId, u64)>,
 }
 
@@ -45,7 +45,7 @@ impl Pipelined {
         Self::connect_as(path, crate::cluster::ADMIN)
     }
 
-    /// The same under another name: what it may do is what the cluster says of that name.
+    /// The same under another name, which determines its rights in the cluster.
     ///
     /// # Errors
     /// As [`Self::connect`].
@@ -61,7 +61,7 @@ impl Pipelined {
         })
     }
 
-    /// All daemons of the folder and the client, on the caller's thread: they run only inside
+    /// All daemons of the directory and the client, on the caller's thread: they run only inside
     /// [`Self::poll`].
     ///
     /// # Errors
@@ -89,10 +89,10 @@ impl Pipelined {
         })
     }
 
-    /// The client role: its map, what is blocked.
+    /// The client role: its map and blocked operations.
     ///
     /// # Panics
-    /// Never: the client lives as long as this.
+    /// Never: the client exists as long as this.
     pub fn client(&mut self) -> &mut Client {
         match self.reactor.node_mut(self.me).map(|node| &mut node.role) {
             Some(AnyRole::Client(access)) => &mut access.client,
@@ -100,7 +100,7 @@ impl Pipelined {
         }
     }
 
-    /// What the daemons here know of a class: for measuring how soon it is live.
+    /// The activations of a class known to the daemons here: for measuring how soon it is active.
     #[must_use]
     pub fn programs(&self, class: &str) -> ProgramsHere {
         let name = nacre_types::Name::from(class);
@@ -130,31 +130,31 @@ impl Pipelined {
         here
     }
 
-    /// Begins an operation; it leaves with the next [`Self::poll`], together with all others begun
+    /// Begins an operation; it is sent by the next [`Self::poll`], together with all others begun
     /// until then.
     ///
     /// # Errors
     /// [`Refused`]: poll first.
     pub fn submit(&mut self, operation: Operation) -> Result<OpId, Refused> {
         let now = clock::now();
-        // Without this the next turn would sleep on what it does not know of yet.
+        // Without this the next turn would sleep: it does not know of the operation yet.
         self.reactor.waker().wake();
         self.client().submit(now, operation)
     }
 
-    /// One wake-up: waits at most `max` if nothing is ready; appends what has ended.
+    /// One wake-up: waits at most `max` if nothing is ready; appends completions.
     pub fn poll(&mut self, max: Duration, into: &mut Vec<Completion>) {
         self.reactor.turn(max);
         self.client().completions(into);
     }
 
-    /// Operations with [`nacre_wire::msg::client::op_flag::ACK`] that were applied in memory
-    /// everywhere since the last call; see [`ObjectCluster::acks`].
+    /// Operations with [`nacre_wire::msg::client::op_flag::ACK`] that were applied in memory on the
+    /// whole acting set since the last call; see [`ObjectCluster::acks`].
     pub fn acks(&mut self, into: &mut Vec<OpId>) {
         self.client().acks(into);
     }
 
-    /// See [`ObjectCluster::watch`]; it leaves with the next [`Self::poll`].
+    /// See [`ObjectCluster::watch`]; it is sent by the next [`Self::poll`].
     ///
     /// # Errors
     /// [`Refused`]: poll first.
@@ -182,7 +182,7 @@ impl Pipelined {
         self.client().watch_events(into);
     }
 
-    /// See [`ObjectCluster::ack_notify`]; it leaves with the next [`Self::poll`].
+    /// See [`ObjectCluster::ack_notify`]; it is sent by the next [`Self::poll`].
     ///
     /// # Errors
     /// [`WatchError`].
@@ -202,7 +202,7 @@ impl Pipelined {
         self.reactor.halted()
     }
 
-    /// Processor time of this process since this was made, all threads, in nanoseconds.
+    /// Processor time of this process since this was created, all threads, in nanoseconds.
     #[must_use]
     pub fn cpu_ns(&self) -> u64 {
         clock::cpu_ns() - self.cpu_at_start
@@ -217,7 +217,7 @@ impl Pipelined {
 
 impl Driven for Pipelined {
     fn objects(&mut self) -> &mut dyn ObjectCluster {
-        // Without this the next turn would sleep on what it does not know of yet.
+        // Without this the next turn would sleep: it does not know of the call yet.
         self.reactor.waker().wake();
         self.client()
     }

@@ -1,9 +1,9 @@
-//! The loop: everything that is ready, then the roles, then one write per connection and one kick
-//! per store.
+//! The event loop: all ready inputs, then the roles, then one write per connection and one commit
+//! request per store.
 //!
 //! ```text
 //!  sleep ─▶ accept · recv ─▶ frames ─┐             ┌─▶ frames queued ─▶ one sendmsg per connection
-//!  (epoll)  workers' results ────────┼▶ now ─▶ role ┼─▶ submit, read ─▶ then kick the store once
+//!  (epoll)  workers' results ────────┼▶ now ─▶ role ┼─▶ submit, read ─▶ then one commit request
 //!           callers' calls ──────────┘     ▲       └─▶ to a daemon of this process: by value, same turn ─┐
 //!                                          └──────────────────────────────────────────────────────────────┘
 //! ```
@@ -11,9 +11,9 @@
 //! cluster. Between daemons of one reactor messages travel as values, without encoding, copies or
 //! system calls.
 //!
-//! Budget, 4 KiB durable overwrite at depth 16, three copies, everything together (DESIGN §10: 60
-//! µs). System calls per batch of 16, so divide by the batch that forms; copies are those of the
-//! payload.
+//! Budget, 4 KiB durable overwrite at depth 16, three replicas, all processes together (DESIGN §10:
+//! 60 µs). System calls are per batch of 16, so divide by the batch that forms; copies are those of
+//! the payload.
 //!
 //! | station | system calls per batch | payload copies by us | budget per operation |
 //! | --- | --- | --- | --- |
@@ -21,12 +21,12 @@
 //! | primary | 3 recv, 3 sendmsg, epoll, pwritev, fdatasync (worker) | 0 | 22 µs |
 //! | replica, each of two | recv, sendmsg, epoll, pwritev, fdatasync (worker) | 0 | 15 µs |
 //!
-//! [`Traffic::bytes_copied`] counts what the host itself copies: the head of a frame that began at
-//! a receive buffer's end, the first few hundred bytes of a large payload.
+//! [`Traffic::bytes_copied`] counts the host's own copies: the header of a frame that began at a
+//! receive buffer's end, the first few hundred bytes of a large payload.
 //!
-//! Invariants: `now` is read after the inputs in hand were received; a role's outputs are performed
-//! in order, before its next input; per pair of daemons messages are delivered in order, and
-//! nothing of a replaced session is delivered after its successor's first.
+//! Invariants: `now` is read after the inputs to be processed were received; a role's outputs are
+//! performed in order, before its next input; per pair of daemons messages are delivered in order,
+//! and no message of a replaced session is delivered after its successor's first.
 
 mod again;
 mod ending;
@@ -70,28 +70,28 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Rounds of local messages in one turn; what is left waits for the next, after the stores were
-/// kicked.
+/// Maximum rounds of local messages per turn; remaining messages wait for the next turn, after the
+/// stores' commits.
 const ROUNDS_MAX: usize = 64;
 /// Client operations parsed ahead of the role.
 const CLIENT_INBOX_MAX: usize = 1024;
-/// Connections that have not said who they are, of all daemons here together; the oldest goes when
-/// there are more.
+/// Maximum number of unauthenticated connections of all daemons here together; beyond, the oldest
+/// is closed.
 const STRANGERS_MAX: usize = 128;
-/// Descriptors that connections leave to stores, logs and whatever else a process opens.
+/// Descriptors reserved for stores, logs and other files of the process.
 const DESCRIPTORS_KEPT: usize = 64;
-/// What lasts is said again after so long.
+/// Interval at which a lasting condition is reported again.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
-/// Connections at most, whatever the process may open.
+/// Maximum number of connections, regardless of the descriptor limit.
 const CONNS_MAX: usize = 60_000;
-/// A turn with no more inputs than these is one of a host that has nothing to do: a single
-/// writer's, or a heartbeat's beside it.
+/// A turn with no more inputs than these counts as idle: those of a single writer, with a heartbeat
+/// beside it.
 const IDLE_INPUTS: usize = 2;
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
-/// Inputs between two housekeepings, per daemon, up to which it did next to nothing: heartbeats,
-/// beacons, somebody who looks.
+/// Up to this many inputs between two housekeepings, per daemon, a daemon counts as idle:
+/// heartbeats, beacons, status queries.
 const QUIET_INPUTS: u64 = 100;
-/// So many quiet housekeepings in a row are a rest.
+/// Number of consecutive quiet housekeepings that make an idle phase.
 const QUIET_LOOKS: u32 = 2;
 
 const TOKEN_WAKER: u64 = u64::MAX;
@@ -102,14 +102,15 @@ const TOKEN_LISTENER: u64 = 1 << 62;
 pub struct Node {
     pub entity: Entity,
     pub role: AnyRole,
-    /// What a client calls itself.
+    /// Name of a client.
     name: Name,
-    /// In whose name its connections are.
+    /// The instance announced on its connections.
     instance: Instance,
     store: Option<Hosted>,
-    /// What its device is like.
+    /// State of its device.
     device: Option<Arc<News>>,
-    /// What the watchdog was last told for: a daemon that has just come up may hang at once.
+    /// The state for which the watchdog was last prepared: a daemon that has just come up may hang
+    /// at once.
     prepared: (Epoch, bool),
     evaluator: Option<crate::evaluator::Evaluator>,
     links: Links,
@@ -122,11 +123,11 @@ pub struct Node {
     halted: Option<String>,
 }
 
-/// What a role has not been given yet.
+/// Inputs not yet given to a role.
 #[derive(Debug)]
 struct Waiting {
     input: Input,
-    /// Not to be given after this: a reply that rests on a lease.
+    /// Not to be delivered after this time: a reply that depends on a lease.
     before: Option<Time>,
 }
 
@@ -139,19 +140,19 @@ impl From<Input> for Waiting {
     }
 }
 
-/// What a daemon needs to run.
+/// The parts of a daemon.
 pub struct NodeParts {
-    /// Who it is.
+    /// Its identity.
     pub entity: Entity,
-    /// What it does.
+    /// Its role.
     pub role: AnyRole,
-    /// What it wanted done when it was made.
+    /// Outputs from its creation.
     pub begun: Vec<Output>,
-    /// What a client calls itself; daemons have no name.
+    /// Name of a client; daemons have no name.
     pub name: Name,
-    /// Its store; a client has none.
+    /// Its store; `None` for a client.
     pub store: Option<Hosted>,
-    /// Where it listens.
+    /// Its listener.
     pub listener: Option<(Listener, Address)>,
 }
 
@@ -166,13 +167,13 @@ pub struct Reactor {
     local: BTreeMap<Entity, usize>,
     conns: Vec<Option<Conn>>,
     free: Vec<usize>,
-    /// So many connections may be open.
+    /// Maximum number of open connections.
     conns_max: usize,
-    /// There was no descriptor for a connection: none is accepted until the next housekeeping.
+    /// Whether the descriptors ran out: no connection is accepted until the next housekeeping.
     deaf: bool,
-    /// When people were last told.
+    /// When that was last reported.
     told_deaf: Option<Time>,
-    /// Freed in this turn: events of the same turn may still name them.
+    /// Freed in this turn: events of the same turn may still refer to them.
     freed: Vec<usize>,
     dirty: Vec<usize>,
     paused: Vec<usize>,
@@ -185,13 +186,13 @@ pub struct Reactor {
     housekeeping_at: Time,
     said: VecDeque<String>,
     turns: u64,
-    /// A device that hangs ends the process, not only its daemon.
+    /// Whether a hanging device ends the process, not only its daemon.
     hung_ends_process: bool,
-    /// Inputs that roles were given in this turn.
+    /// Inputs given to roles in this turn.
     given: usize,
-    /// And since the last housekeeping.
+    /// Inputs given to roles since the last housekeeping.
     given_since: u64,
-    /// Housekeepings in a row with few of them.
+    /// Number of consecutive quiet housekeepings.
     quiet_looks: u32,
     idle: Option<fn()>,
     yielding: Yielding,
@@ -199,7 +200,7 @@ pub struct Reactor {
     watchdog: Watchdog,
 }
 
-/// How many descriptors this process may have.
+/// The process's limit of descriptors.
 fn descriptors() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.map_or(usize::MAX, |limit| {
@@ -277,12 +278,12 @@ impl Reactor {
         })
     }
 
-    /// What to call when a rest begins: [`crate::RunOptions::idle`].
+    /// Sets the function called when an idle phase begins: [`crate::RunOptions::idle`].
     pub fn when_idle(&mut self, idle: Option<fn()>) {
         self.idle = idle;
     }
-    /// What to do when a device hangs; it is called on another thread, since this one may hang,
-    /// too. Without it the device's daemon halts.
+    /// Sets the reaction to a hanging device; it is called on another thread, since this one may
+    /// hang, too. Without it the device's daemon halts.
     pub fn when_hung(&mut self, what: OnHung) {
         self.watchdog.on_hung(what);
         self.hung_ends_process = true;
@@ -326,7 +327,7 @@ impl Reactor {
     pub fn turns(&self) -> u64 {
         self.turns
     }
-    /// Stop when this becomes readable.
+    /// Stops when this becomes readable.
     pub fn watch_signal(&mut self, fd: OwnedFd) -> Result<(), StartError> {
         epoll::add(
             &self.epoll,
@@ -341,7 +342,7 @@ impl Reactor {
     pub fn is_signalled(&self) -> bool {
         self.signalled
     }
-    /// The daemons' lines for people since the last call.
+    /// The daemons' human-readable lines since the last call.
     pub fn take_said(&mut self) -> Vec<String> {
         self.said.drain(..).collect()
     }
@@ -362,7 +363,7 @@ impl Reactor {
         self.said.push_back(line);
     }
 
-    /// Adds a daemon. What it did at its start comes with it.
+    /// Adds a daemon, with the outputs of its creation.
     pub fn add(&mut self, parts: NodeParts) -> Result<(), StartError> {
         let at = self
             .nodes
@@ -410,7 +411,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Opens a daemon's store, under the watchdog's eyes from its first call on.
+    /// Opens a daemon's store, monitored by the watchdog from its first call on.
     ///
     /// # Errors
     /// [`StartError`].
@@ -437,7 +438,7 @@ impl Reactor {
             })
     }
 
-    /// Before anything that may hang, the watchdog knows who would.
+    /// Before anything that may hang, the watchdog must know the affected daemons.
     fn prepare_changed(&mut self) {
         for at in 0..self.nodes.len() {
             let Some(node) = &self.nodes[at] else {
@@ -454,7 +455,7 @@ impl Reactor {
         }
     }
 
-    /// What the watchdog needs in case this thread hangs.
+    /// Prepares the watchdog for the case that this thread hangs.
     fn prepare_for_hang(&self, node: &Node) {
         let (Some(news), AnyRole::Osd(osd)) = (&node.device, &node.role) else {
             return;
@@ -481,8 +482,8 @@ impl Reactor {
         });
     }
 
-    /// Where there is no connection there is no greeting: OSDs and clients of this process know
-    /// each other's names from here.
+    /// Without a connection there is no handshake: OSDs and clients of this process learn each
+    /// other's names here.
     fn introduce(&mut self, new: usize) {
         let pairs = (0..self.nodes.len()).flat_map(|other| [(new, other), (other, new)]);
         let pairs: Vec<(usize, Entity, nacre_types::Name)> = pairs
@@ -500,8 +501,7 @@ impl Reactor {
         }
     }
 
-    /// Removes a daemon as `kill -9` would: nothing is finished, nobody is told but by broken
-    /// connections.
+    /// Removes a daemon as `kill -9` would: nothing is finished, peers only see broken connections.
     pub fn kill(&mut self, entity: Entity) -> Option<Node> {
         let at = self.local.remove(&entity)?;
         let node = self.nodes[at].take()?;
@@ -513,7 +513,7 @@ impl Reactor {
         let now = clock::now();
         for other in self.nodes.iter_mut().flatten() {
             other.forget(entity);
-            // As over a network: an OSD or a client is connected to its session's monitor only.
+            // As over a network: an OSD or a client is only connected to its session's monitor.
             if let (Entity::Mon(mon), Entity::Osd(_) | Entity::Client(_)) = (entity, other.entity) {
                 if other.links.mon.current() != Some(mon) {
                     continue;
@@ -541,12 +541,12 @@ impl Reactor {
         self.nodes[at] = Some(node);
     }
 
-    /// Whether some role that was told to stop has something to say before it does.
+    /// Whether a role that was told to stop still has messages to send.
     pub fn is_leaving(&self) -> bool {
         self.served().any(|node| node.role.is_leaving())
     }
 
-    /// Whether nothing is queued for sockets and no store of a daemon that runs has anything in
+    /// Whether no message is queued for sockets and no running daemon's store has anything in
     /// flight.
     pub fn is_drained(&self) -> bool {
         self.conns.iter().flatten().all(|conn| !conn.has_output())
@@ -555,7 +555,8 @@ impl Reactor {
                 .all(|node| node.store.as_ref().is_none_or(Hosted::is_idle))
     }
 
-    /// Has every store mark the end of its log; whether all have. To be asked again after a turn.
+    /// Lets every store mark the end of its log; returns whether all have. Call it again after a
+    /// turn.
     pub fn mark_ends(&mut self) -> bool {
         let served = self
             .nodes
@@ -563,14 +564,14 @@ impl Reactor {
             .flatten()
             .filter(|node| node.halted.is_none());
         let mut all = true;
-        // None waits for another's flush.
+        // The flushes run in parallel.
         for store in served.filter_map(|node| node.store.as_mut()) {
             all &= store.mark_end();
         }
         all
     }
 
-    /// The daemons that have turns. Inboxes and stores of halted ones are not looked at any more.
+    /// The daemons that get turns. Inboxes and stores of halted ones are ignored.
     fn served(&self) -> impl Iterator<Item = &Node> {
         self.nodes
             .iter()
@@ -586,7 +587,7 @@ impl Reactor {
             .collect()
     }
 
-    /// One wake-up. Sleeps until there is something to do, at most `max`.
+    /// One wake-up. Sleeps until there is work, at most `max`.
     pub fn turn(&mut self, max: Duration) {
         self.turns += 1;
         self.given_since += std::mem::take(&mut self.given) as u64;
@@ -600,17 +601,17 @@ impl Reactor {
             }
         }
         if busy {
-            // There is more: do not sleep.
+            // There is more work: do not sleep.
             self.waker.wake();
         }
         if self.housekeeping_at <= clock::now() {
             self.keep_house();
         }
         self.open_listeners();
-        // Before the log: the others' copies are on their way while ours is written.
+        // Before the log: replicas receive their messages while our log is written.
         self.flush();
-        // Behind it: a queue that was just written may have been what its client waited for, and
-        // nothing else would wake us.
+        // After the flush: a client may have waited for the queue that was just written, and no
+        // other event would wake us.
         self.resume_paused();
         self.prepare_changed();
         self.kick_stores();
@@ -621,8 +622,8 @@ impl Reactor {
         }
     }
 
-    /// Asserts what holds after each turn: what is known of a connection anywhere is of one that is
-    /// there, and what is there is known.
+    /// Asserts the invariants after each turn: all references to connections are valid, and all
+    /// connections are referenced.
     fn check(&self) {
         for (id, conn) in self.conns.iter().enumerate() {
             let Some(conn) = conn else { continue };
@@ -666,7 +667,7 @@ impl Reactor {
         );
     }
 
-    /// One group for each store's log.
+    /// Begins one log group per store.
     fn kick_stores(&mut self) {
         let now = clock::now();
         let stores = self
@@ -679,7 +680,7 @@ impl Reactor {
         for node in self.nodes.iter_mut().flatten() {
             if let Some(store) = &mut node.store {
                 store.kick(now, idle);
-                // Each time, not now and then: a fast writer fills what is left of a store within
+                // Each time, not periodically: a fast writer fills the rest of a store within
                 // milliseconds.
                 if let AnyRole::Osd(osd) = &mut node.role {
                     let (total, used) = store.fullness();
@@ -742,8 +743,8 @@ impl Reactor {
         }
     }
 
-    /// Nothing wakes us for a connection that is paused and has nothing to send: it must not be
-    /// paused for what it is owed.
+    /// No event wakes us for a paused connection without queued frames: it must not be paused for
+    /// owed answers.
     fn none_waits_in_vain(&self) -> bool {
         let paused = self.paused.iter().filter_map(|&id| self.conns[id].as_ref());
         let mut idle =
@@ -754,7 +755,7 @@ impl Reactor {
         })
     }
 
-    /// Daemons that are ready for connections take them from now on.
+    /// Daemons that have become ready for connections accept them from now on.
     fn open_listeners(&mut self) {
         for at in 0..self.nodes.len() {
             let Some(node) = &mut self.nodes[at] else {
@@ -772,7 +773,7 @@ impl Reactor {
         }
     }
 
-    /// What need not be done at once.
+    /// Periodic work.
     fn keep_house(&mut self) {
         let now = clock::now();
         self.housekeeping_at = now + HOUSEKEEPING;
@@ -808,7 +809,7 @@ impl Reactor {
             watched.for_each(|node| node.halt(why.clone()));
         }
         self.rest();
-        // Whoever waits at the listeners is heard again.
+        // Accept connections again.
         self.deaf = false;
         self.end_slow_greetings();
         self.end_stalled_frames(now);
@@ -816,7 +817,7 @@ impl Reactor {
         self.watch_sessions();
     }
 
-    /// Once in every rest, when it begins.
+    /// Called once per idle phase, when it begins.
     fn rest(&mut self) {
         let quiet = std::mem::take(&mut self.given_since) <= QUIET_INPUTS * self.nodes.len() as u64;
         self.quiet_looks = if quiet {
@@ -836,13 +837,13 @@ impl Node {
     fn halt(&mut self, why: String) {
         self.halted.get_or_insert(why);
     }
-    /// Drops what has not been delivered of somebody's former session.
+    /// Drops undelivered messages of a peer's previous session.
     fn forget(&mut self, who: Entity) {
         let of = |waiting: &Waiting| matches!(&waiting.input, Input::Message { from, .. } if *from == who);
         self.inbox.retain(|waiting| !of(waiting));
         self.client_inbox.retain(|waiting| !of(waiting));
     }
-    /// Its store's figures.
+    /// Space usage of its store.
     pub fn usage(&self) -> Option<nacre_store::Usage> {
         self.store.as_ref().map(Hosted::usage)
     }

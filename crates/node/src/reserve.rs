@@ -1,19 +1,18 @@
-//! Space that is really there: a file beside a store, allocated, and given up piece by piece when
-//! the host's file system has no other.
+//! Reserved space: an allocated file beside a store, given up in parts when the host's file system
+//! has no other space.
 //!
-//! A store is a sparse file: its length is a promise of the host, kept only as long as the file
-//! system has room. A store that had been promised everything stopped at the first block that could
-//! not be written, and could then neither delete nor open. So each keeps a reserve for its index,
-//! its log and deletions:
+//! A store is a sparse file: its length is only usable as long as the file system has space. A
+//! store without a reserve stopped at the first block that could not be written, and could then
+//! neither delete nor open. So each keeps a reserve for its index, its log and deletions:
 //!
 //! ```text
-//!   write ─▶ no space ─▶ give up a piece ─▶ write again ─▶ the OSD counts as full: deletes only
-//!                              ▲                                │ space was freed: by deletes, or by whoever filled the disk
+//!   write ─▶ no space ─▶ give up a part ──▶ write again ─▶ the OSD counts as full: deletes only
+//!                              ▲                                │ space was freed: by deletes, or by other users of the disk
 //!                              └──── allocated again ◀──────────┘
 //! ```
-//! Pieces, since what is given up is everybody's: another process that writes would take it, too.
-//! The reserve is `STORE.reserve`; a block device needs none, nor is there one on a file system
-//! that cannot allocate.
+//! It is given up in parts, since other processes can take that space, too. The reserve is
+//! `STORE.reserve`; a block device needs none, nor is there one on a file system that cannot
+//! allocate.
 //!
 //! Invariant: `have` bytes of the file are allocated; `have == level` as long as nothing was given
 //! up.
@@ -25,20 +24,20 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Part of a store's length that is its reserve, within these bounds.
+/// The reserve is this fraction of a store's length, within these bounds.
 const PART: u64 = 32;
 const BYTES_MIN: u64 = 4 << 20;
 const BYTES_MAX: u64 = 64 << 20;
-/// The least that is given up at a time.
+/// Minimum size that is given up at a time.
 const PIECE: u64 = 1 << 20;
 
 #[derive(Debug, Default)]
 struct State {
     file: Option<File>,
     have: u64,
-    /// What it had when it was last restored.
+    /// Its size when it was last restored.
     level: u64,
-    /// The file system allocates nothing.
+    /// Whether the file system cannot allocate.
     unsupported: bool,
 }
 
@@ -58,7 +57,7 @@ fn retried(call: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
     }
 }
 
-/// Allocates the first `length` bytes of a file, whose content stays.
+/// Allocates the first `length` bytes of a file and keeps its content.
 ///
 /// # Errors
 /// The system's; [`Errno::OPNOTSUPP`]: not on this file system.
@@ -67,7 +66,7 @@ pub fn allocate(file: &File, length: u64) -> Result<(), Errno> {
 }
 
 impl Reserve {
-    /// The reserve of a store in a file; it is allocated now as far as there is room.
+    /// The reserve of a store in a file; allocates it now as far as there is space.
     pub fn of(store: &Path, length: u64) -> Self {
         let mut path = store.as_os_str().to_owned();
         path.push(".reserve");
@@ -91,17 +90,17 @@ impl Reserve {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Its numbers are right at every moment.
+        // Its numbers are consistent at every moment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is there, and nothing of it was given up.
+    /// Whether it is complete: no part of it was given up.
     pub fn is_whole(&self) -> bool {
         let state = self.lock();
         state.unsupported || (state.have == state.level && state.have >= BYTES_MIN)
     }
 
-    /// Gives up a piece for a write of so many bytes. False: there is nothing left.
+    /// Gives up a part for a write of `needed` bytes. False: there is nothing left.
     pub fn give_up(&self, needed: u64) -> bool {
         let mut state = self.lock();
         let piece = (needed + needed / 4)
@@ -111,8 +110,7 @@ impl Reserve {
             return false;
         }
         let start = state.have - piece;
-        // Not punched: ext4 ignores that for blocks behind a file's end, and with a length of its
-        // own the file is simply shortened.
+        // Shortened, not punched: ext4 ignores punching for blocks behind a file's end.
         let shortened = state
             .file
             .as_ref()
@@ -154,7 +152,7 @@ impl Reserve {
                 Ok(())
             }
             Err(errno) => {
-                // Some of it may have been allocated.
+                // A part of it may have been allocated.
                 let allocated = file
                     .metadata()
                     .map_or(state.have, |meta| meta.blocks() * 512);

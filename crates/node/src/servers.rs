@@ -1,11 +1,11 @@
-//! Servers of file systems in their host: there is always one that waits for a rank.
+//! Servers of file systems in their host: there is always a standby.
 //!
 //! ```text
-//!  standby ── takes a rank ──▶ holder          and the next standby is made
-//!     ▲── halted (fenced, lease ended) ◀──┘    removed; a new one with a new identity waits in its place
+//!  standby ── takes a rank ──▶ holder          and the next standby is created
+//!     ▲── halted (fenced, lease ended) ◀──┘    removed; a new one with a new identity becomes the standby
 //! ```
-//! Each is a client of the cluster of its own, so that one can be fenced without the others; of
-//! another engine's cluster as well as of ours.
+//! Each is a separate client of the cluster, so that it can be fenced without the others; with an
+//! external engine as well as with ours.
 
 use crate::any_role::AnyRole;
 use crate::clock;
@@ -29,32 +29,32 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// A process has so many servers at most.
+/// Maximum number of servers per process.
 const SERVERS_MAX: usize = 64;
-/// Each rank that a process has makes it leave vacant ones to others for so long.
+/// Delay, per rank that a process has, before it takes a vacant rank: others go first.
 const DELAY: Duration = Duration::from_millis(500);
-/// After one has halted, so long without another: what halted it may last.
+/// Delay before a new server after one has halted: the cause may persist.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Memory of an entry that a server keeps, with its inode, in bytes; measured.
+/// Memory of a cached entry with its inode, in bytes; measured.
 const ENTRY_BYTES: u64 = 400;
-/// A server keeps at least so many entries (40 MB), and at most so many (1.6 GB).
+/// Bounds of the number of cached entries of a server (40 MB and 1.6 GB).
 const ENTRIES_LEAST: usize = 100_000;
 const ENTRIES_MOST: usize = 4_000_000;
 
 /// See the module head.
 pub struct Servers {
-    /// What they call themselves.
+    /// Name of the servers as clients.
     name: String,
-    /// Where they listen, each on a port of its own; `None`: only callers of this process reach
+    /// Their listening address, with one port each; `None`: only callers of this process reach
     /// them.
     host: Option<IpAddr>,
-    /// What they work on, if it is not ours.
+    /// Their engine, if it is not ours.
     engines: Option<Arc<dyn Engines>>,
     all: Vec<Entity>,
     not_before: Time,
 }
 
-/// What a server keeps in memory: an eighth of the machine's.
+/// Limits of a server's cache: an eighth of the machine's memory.
 fn limits(memory: u64) -> MdsLimits {
     let entries_max = machine::fitting(memory / 8, ENTRY_BYTES, ENTRIES_LEAST..=ENTRIES_MOST);
     MdsLimits {
@@ -63,9 +63,9 @@ fn limits(memory: u64) -> MdsLimits {
     }
 }
 
-/// Where the servers of a process listen whose user has not said it: where `cluster.toml` says, or
-/// where this host reaches the monitors from. Monitors that are reached over loopback are on this
-/// host, and their address will do.
+/// Default listening address of the servers of a process: from `cluster.toml`, or the address from
+/// which this host reaches the monitors. Monitors reached over loopback are on this host, and their
+/// address is used.
 fn host_of(config: &Config, id: u32) -> Option<IpAddr> {
     let first = || {
         config
@@ -85,7 +85,7 @@ fn host_of(config: &Config, id: u32) -> Option<IpAddr> {
 }
 
 impl Servers {
-    /// `host`: where they listen; `None`: only callers of this process reach them.
+    /// `host`: their listening address; `None`: only callers of this process reach them.
     fn new(name: String, host: Option<IpAddr>) -> Self {
         Self {
             name,
@@ -95,13 +95,13 @@ impl Servers {
             not_before: Time::ZERO,
         }
     }
-    /// Those of an embedded cluster.
+    /// The servers of an embedded cluster.
     pub fn embedded(config: &Config, listen: bool) -> Self {
         Self::new("mds.0".to_owned(), host_of(config, 0).filter(|_| listen))
     }
-    /// On another engine.
+    /// The servers of an external engine.
     fn beside(engines: Arc<dyn Engines>, name: String, host: Option<IpAddr>) -> Self {
-        // Without authentication nothing of ours listens on other addresses than loopback's.
+        // Without authentication we only listen on loopback addresses.
         let found = || engines.host().parse().ok().filter(IpAddr::is_loopback);
         let host = host
             .or_else(found)
@@ -112,7 +112,7 @@ impl Servers {
         }
     }
 
-    /// Sees to it that there is a standby, and no one that has halted.
+    /// Ensures that there is a standby, and removes halted servers.
     ///
     /// # Errors
     /// The operating system's: no port, for example.
@@ -132,7 +132,7 @@ impl Servers {
         };
         let holders = self.all.iter().filter(has_rank).count();
         if holders == self.all.len() && holders < SERVERS_MAX && self.not_before <= clock::now() {
-            // Whatever is missing may come back.
+            // The missing condition may be met later.
             self.not_before = clock::now() + PAUSE;
             self.add(reactor, holders)?;
         }
@@ -188,7 +188,7 @@ impl Servers {
         Ok(())
     }
 
-    /// They give their ranks back, so that others need not wait for the leases.
+    /// Makes them release their ranks, so that others need not wait for the leases.
     pub fn shut_down(&mut self, reactor: &mut Reactor) {
         for who in self.all.drain(..) {
             reactor.shut_down(who);
@@ -197,7 +197,7 @@ impl Servers {
 }
 
 /// Runs servers of file systems until SIGTERM or SIGINT; they listen on ports of that address of
-/// this host. Lines for people go to `say`.
+/// this host. Human-readable lines go to `say`.
 ///
 /// # Errors
 /// [`StartError`].
@@ -217,8 +217,8 @@ pub fn run_mds(
     )
 }
 
-/// The same on another engine: it has no folder, so nothing keeps two of one name apart, and
-/// nothing has to.
+/// The same on another engine: without a directory there is no lock against a second process of the
+/// same name, and none is needed.
 ///
 /// # Errors
 /// [`StartError`].
@@ -260,7 +260,7 @@ fn run(
 mod tests {
     use super::*;
 
-    /// Servers listened at the first monitor's address: on any other host none could.
+    /// Servers listened at the first monitor's address, which is impossible on any other host.
     #[test]
     fn servers_listen_where_they_are_told_or_where_they_reach_the_monitors_from() {
         let text = |mon: &str, mds: &str| {
@@ -287,14 +287,15 @@ mod tests {
             net::host_towards("127.0.0.1:7".parse().expect("an address")),
             of("127.0.0.1")
         );
-        // Documentation's addresses: no host has them. Where there is a route, it has another end.
+        // Addresses for documentation: no host has them. If there is a route, its local address is
+        // another one.
         let elsewhere = "192.0.2.1:7";
         let own = net::host_towards(elsewhere.parse().expect("an address"));
         assert_eq!(host(elsewhere, "", 0), own.or(of("192.0.2.1")));
         assert_ne!(own, of("192.0.2.1"));
     }
 
-    /// A directory of a million entries was read again and again in pieces, on a machine with much
+    /// A directory of a million entries was repeatedly read in parts, on a machine with much
     /// memory.
     #[test]
     fn a_server_keeps_what_the_machine_has_room_for() {

@@ -1,4 +1,4 @@
-//! One value on its way from the reactor to whoever asked, who may be a thread or a task of any
+//! A channel for one value from the reactor to a caller, which may be a thread or a task of any
 //! executor.
 
 use std::future::Future;
@@ -10,7 +10,7 @@ use std::thread::Thread;
 struct State<T> {
     value: Option<T>,
     waker: Option<Waker>,
-    /// The sender is gone without a value.
+    /// The sender was dropped without a value.
     broken: bool,
 }
 
@@ -20,12 +20,12 @@ fn lock<T>(shared: &Arc<Mutex<State<T>>>) -> MutexGuard<'_, State<T>> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Where the value is put.
+/// The sending end.
 pub struct Sender<T>(Arc<Mutex<State<T>>>);
-/// Where it is awaited. `None`: it will never come.
+/// The receiving end, a future. `None`: the value will never arrive.
 pub struct Receiver<T>(Arc<Mutex<State<T>>>);
 
-/// Both ends.
+/// Makes both ends.
 pub fn slot<T>() -> (Sender<T>, Receiver<T>) {
     let shared = Arc::new(Mutex::new(State {
         value: None,
@@ -84,7 +84,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// A bound on operations and bytes in flight: whoever comes too early waits, in order.
+/// A limit of operations and bytes in flight: callers beyond it wait, in order.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<GateState>,
@@ -93,22 +93,22 @@ pub struct Gate {
 struct GateState {
     ops: usize,
     bytes: u64,
-    /// Numbers of those who wait, in order, and how to wake them.
+    /// Numbers of waiting callers, in order, with their wakers.
     waiting: std::collections::BTreeMap<u64, Waker>,
     next: u64,
 }
 
-/// Operations and bytes of one facade in flight.
+/// Maximum number of operations of one facade in flight.
 const OPS_MAX: usize = 512;
 const BYTES_MAX: u64 = 64 << 20;
 
-/// Room taken at a [`Gate`]; given back when dropped.
+/// Capacity acquired at a [`Gate`]; released when dropped.
 pub struct Permit {
     gate: Arc<Gate>,
     bytes: u64,
 }
 
-/// Waits for room.
+/// Waits for capacity.
 pub struct Enter {
     gate: Arc<Gate>,
     bytes: u64,
@@ -130,12 +130,12 @@ impl Gate {
     }
 }
 impl GateState {
-    /// One operation is always let in: the largest must be possible.
+    /// One operation is always admitted: the largest must be possible.
     fn has_room(&self, bytes: u64) -> bool {
         self.ops == 0 || (self.ops < OPS_MAX && self.bytes + bytes <= BYTES_MAX)
     }
-    /// Who is to be woken, once the lock is released: a waker may poll, or drop, at once what waits
-    /// here.
+    /// The waker to call once the lock is released: a waker may poll, or drop, a waiting future at
+    /// once.
     fn first(&self) -> Option<Waker> {
         self.waiting
             .first_key_value()
@@ -229,9 +229,8 @@ mod tests {
         }
     }
 
-    /// The first of two waiters was woken, and its caller gave up before it came to run.
-    /// Nothing else was in flight whose end would have woken anybody: the second one waited for
-    /// ever.
+    /// The first of two waiters was woken, and its caller gave up before it ran. Nothing else was
+    /// in flight whose end would have woken the second one: it waited for ever.
     #[test]
     fn a_waiter_that_gives_up_when_it_is_woken_passes_it_on() {
         let gate = Arc::new(Gate::default());
@@ -256,8 +255,8 @@ mod tests {
             .is_pending()
     }
 
-    /// A task may be polled by another executor than the last time: who polled last is woken. The
-    /// first one's waker was kept, and the task slept on.
+    /// A task may be polled by another executor than the last time: the last one's waker is woken.
+    /// The first one's waker was kept, and the task was not woken.
     #[test]
     fn who_polled_last_is_woken() {
         let bells = [Arc::<Bell>::default(), Arc::<Bell>::default()];
@@ -274,9 +273,9 @@ mod tests {
         assert_eq!((rung(0), rung(1)), (0, 2), "a gate");
     }
 
-    /// Whatever comes, ends and gives up: who waits is woken when there is room, in order, and what
-    /// is counted is what is inside. (Only the first of two small ones was woken when a large one
-    /// left: the other waited for nothing.)
+    /// For any sequence of arrivals, ends and cancellations: waiters are woken when there is
+    /// capacity, in order, and the counters match the operations inside. (Only the first of two
+    /// small ones was woken when a large one left: the other waited for nothing.)
     #[test]
     fn whoever_there_is_room_for_is_woken() {
         for seed in 1..200_u64 {
@@ -346,8 +345,8 @@ mod tests {
         }
     }
 
-    /// A waker may drop the task that it wakes, and with it what waits here: the lock was held
-    /// meanwhile, and the thread hung.
+    /// A waker may drop the task that it wakes, and with it a waiting future: the lock was held
+    /// meanwhile, and the thread deadlocked.
     #[test]
     fn a_waker_may_drop_what_waits() {
         struct Dropper(Mutex<Option<Enter>>);
@@ -390,7 +389,7 @@ mod tests {
         assert_eq!(gate.lock().ops, OPS_MAX, "nobody went past the bound");
         held.pop();
         waiting.join().expect("gets in once there is room");
-        // The largest operation passes when it is alone, and only then.
+        // The largest operation is admitted when it is alone, and only then.
         held.clear();
         let large = block_on(gate.enter(BYTES_MAX * 4));
         assert!(!gate.lock().has_room(0), "nothing goes beside it");

@@ -1,11 +1,11 @@
-//! What a store may really use: its own room, as far as the host's file system has it.
+//! Usable space of a store: its own free space, limited by that of the host's file system.
 //!
 //! ```text
-//!   store          ├── log ──┤├── used ──┤├── allocated before, free now ──┤├── never written: only promised ──┤
-//!   may be used                             all of it                     +  a share of the file system's free space
+//!   store          ├── log ──┤├── used ──┤├── allocated before, free now ──┤├── never written, not allocated ──┤
+//!   usable                                  all of it                     +  a share of the file system's free space
 //! ```
-//! The file system's free space is counted once: each of the OSDs' stores there may claim an equal
-//! share. Measured at every housekeeping, and when much was taken.
+//! The file system's free space is counted once: each OSD's store on it may claim an equal share.
+//! Measured at every housekeeping, and after large allocations.
 
 use crate::config::{Config, OSD_BYTES};
 use crate::device::Blocks;
@@ -15,34 +15,34 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Of a file system's free space, what no store counts on: directories, logs of daemons, the file
-/// system's own records.
+/// Free space of a file system that no store claims: for directories, daemons' logs and the file
+/// system's metadata.
 const LEFT_FREE: u64 = 8 << 20;
 
-/// What the host says.
+/// Space figures of the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostSpace {
     /// Free bytes of the store's file system.
     pub free: u64,
-    /// OSDs' stores on it that may grow, this one among them.
+    /// Stores of OSDs on it that may grow, including this one.
     pub stores: u64,
     /// Bytes allocated to the store's file.
     pub allocated: u64,
     /// Bytes of the file that are neither objects nor index: superblocks and log.
     pub fixed: u64,
-    /// The reserve (`reserve.rs`) is there.
+    /// Whether the reserve (`reserve.rs`) is complete.
     pub reserved: bool,
 }
 
-/// A store's room as far as the host has it: total and free bytes. `None`: the host has more than
-/// the store could use.
+/// A store's space as limited by the host: total and free bytes. `None`: the host has more than the
+/// store could use.
 pub fn limited(usage: &Usage, host: &HostSpace) -> Option<(u64, u64)> {
     let share = host.free.saturating_sub(LEFT_FREE) / host.stores.max(1);
     let allocated = host
         .allocated
         .saturating_sub(host.fixed)
         .saturating_sub(usage.used);
-    // With the reserve given up everything that is left is for deletes.
+    // Once the reserve is given up, all space that is left is for deletions.
     let may = if host.reserved {
         allocated.saturating_add(share)
     } else {
@@ -51,8 +51,7 @@ pub fn limited(usage: &Usage, host: &HostSpace) -> Option<(u64, u64)> {
     (may < usage.free).then(|| (usage.total - (usage.free - may), may))
 }
 
-/// The size of an OSD's store that nobody gave a size: what fits on the disk if all are filled, at
-/// most [`OSD_BYTES`].
+/// Default size of an OSD's store: all stores fit on the disk even if full, at most [`OSD_BYTES`].
 #[must_use]
 pub fn default_osd_bytes(dir: &Path, osds: u32) -> u64 {
     let there = dir
@@ -68,25 +67,25 @@ pub fn default_osd_bytes(dir: &Path, osds: u32) -> u64 {
 const OSD_BYTES_STEP: u64 = 64 << 20;
 const OSD_BYTES_MIN: u64 = 128 << 20;
 
-/// Where a store lies, and who shares its file system.
+/// Location of a store, and the other stores on its file system.
 #[derive(Debug)]
 pub struct Place {
     blocks: Arc<Blocks>,
     path: PathBuf,
-    /// `cluster.toml`, and when it was last written: an OSD may have been added.
+    /// `cluster.toml`, and its modification time: an OSD may have been added.
     config: PathBuf,
     seen: Option<(i64, i64)>,
     stores: u64,
 }
 
-/// Free bytes of the file system that holds this, for everybody but root.
+/// Free bytes of the file system that holds this, for users other than root.
 pub fn free_bytes(path: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(path).ok()?;
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 impl Place {
-    /// Of a store in a file; a block device has its space for itself.
+    /// For a store in a file; a block device has its space for itself.
     pub fn of(config: &Config, path: &Path, blocks: &Arc<Blocks>) -> Option<Self> {
         path.metadata().ok().filter(std::fs::Metadata::is_file)?;
         let config = config.dir.join(crate::config::FILE_NAME);
@@ -99,7 +98,7 @@ impl Place {
         })
     }
 
-    /// OSDs' stores on the same file system, from the configuration as it is now.
+    /// Counts OSDs' stores on the same file system, from the current configuration.
     fn count(&mut self) {
         let Ok(meta) = self.config.metadata() else {
             return;
@@ -126,7 +125,7 @@ impl Place {
         self.seen = Some(written);
     }
 
-    /// Asks the host; nothing if it does not say.
+    /// Queries the host; `None` if it does not answer.
     pub fn look(&mut self, usage: &Usage) -> Option<HostSpace> {
         let blocks = self.blocks.clone();
         blocks.ask_space(|| self.ask(usage))
@@ -149,7 +148,7 @@ impl Place {
         })
     }
 
-    /// What to say to people when the host has less than the store promises.
+    /// A human-readable warning when the host has less space than the store's size.
     pub fn to_text(&self, host: &HostSpace) -> String {
         let at = self.path.display();
         if host.reserved {
@@ -189,7 +188,7 @@ mod tests {
         }
     }
 
-    /// F15: three sparse stores of 10 GiB on a disk with 299 MiB left said that 29 GiB were free.
+    /// F15: three sparse stores of 10 GiB on a disk with 299 MiB left reported 29 GiB free.
     #[test]
     fn sparse_stores_share_what_the_host_has() {
         let (total, free) =
@@ -206,8 +205,8 @@ mod tests {
         );
     }
 
-    /// What had been allocated before counts: otherwise, after deleting everything the cluster
-    /// stayed full.
+    /// Previously allocated space counts: otherwise the cluster stayed full after everything was
+    /// deleted.
     #[test]
     fn what_was_freed_inside_the_store_is_there_without_the_host() {
         let (total, free) =
@@ -216,7 +215,7 @@ mod tests {
     }
 
     /// Each store of a cluster counted the whole file system's free space as its own: a full disk
-    /// came as a surprise to all of them at once. An OSD that is added while they run counts, too.
+    /// surprised all of them at once. An OSD that is added while they run counts, too.
     #[test]
     fn the_stores_of_one_file_system_are_counted() {
         use crate::config::OsdEntry;
@@ -247,8 +246,8 @@ mod tests {
         };
         add_osd(&mut config, id, entry, 9).expect("added");
         assert_eq!(place.look(&usage(32, 0)).map(|host| host.stores), Some(4));
-        // Somebody's editor is half done when it is looked at, and done within the same tick of the
-        // file system's clock.
+        // An editor may have written half of the file when it is read, and the rest within the same
+        // tick of the file system's clock.
         let path = dir.join(crate::config::FILE_NAME);
         let (whole, at) = (
             std::fs::read_to_string(&path).expect("there"),
@@ -278,11 +277,11 @@ mod tests {
         std::fs::remove_dir_all(dir).expect("ours");
     }
 
-    /// F15: stores of a new cluster were 10 GiB each, however little the disk had, and whoever
-    /// filled them met the end of the disk first. Nobody noticed when that came back.
+    /// F15: stores of a new cluster were 10 GiB each on any disk, and filling them hit the end of
+    /// the disk first. No test failed when that was reintroduced.
     #[test]
     fn new_stores_that_nobody_gave_a_size_fit_on_the_disk_together() {
-        // Made yet or not: the folder is what a new cluster's will be.
+        // The directory of a new cluster, which may not exist yet.
         let dir = std::env::temp_dir()
             .join("nacre-space-not-made")
             .join("deeper");
@@ -295,7 +294,7 @@ mod tests {
             most / (1 << 30) + 1,
             most / (256 << 20) + 1,
         ] {
-            // Others use the disk, too.
+            // Other processes use the disk, too.
             let before = free();
             let size = default_osd_bytes(&dir, u32::try_from(osds).expect("some thousands"));
             let (least, most) = (before.min(free()), before.max(free()));

@@ -1,9 +1,9 @@
-//! Stopping whatever runs in a folder, from outside (`nacre down`).
+//! Stopping all processes of a directory, from outside (`nacre down`).
 //!
 //! ```text
 //!  embedded ──TERM──▶ gone          keeper ──TERM──▶ it stops all daemons ──▶ gone
-//!                                   daemons without one: OSDs, then monitors, so that an OSD can still say that it goes
-//!            not gone in time ──KILL──▶ gone: what was answered is on disk, so nothing is lost but politeness
+//!                                   daemons without one: OSDs, then monitors, so that an OSD can still report its end
+//!            not gone in time ──KILL──▶ gone: acknowledged data are on disk, so nothing is lost
 //! ```
 
 use crate::error::StartError;
@@ -17,11 +17,11 @@ const LOOK: Duration = Duration::from_millis(10);
 /// A process that was stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stopped {
-    /// What it did.
+    /// Its role.
     pub part: Part,
     /// Its process id.
     pub pid: u32,
-    /// It did not end when asked, and was killed.
+    /// Whether it did not end when asked, and was killed.
     pub killed: bool,
 }
 
@@ -36,13 +36,13 @@ fn signal(dir: &Path, holder: &Holder, signal: Signal) -> Result<u32, StartError
         .and_then(Pid::from_raw)
         .ok_or_else(not_ours)?;
     match kill_process(target, signal) {
-        // It ended by itself just now.
+        // It has just ended by itself.
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(pid),
         Err(_) => Err(not_ours()),
     }
 }
 
-/// Waits until none of these runs; gives those that still do.
+/// Waits until these have ended; returns those that still run.
 fn await_gone(dir: &Path, these: &[Holder], max: Duration) -> Result<Vec<Holder>, StartError> {
     let begun = crate::clock::now();
     loop {
@@ -59,7 +59,7 @@ fn await_gone(dir: &Path, these: &[Holder], max: Duration) -> Result<Vec<Holder>
     }
 }
 
-/// Asks these to end, all at once; kills those that do not within `max`.
+/// Asks these to end, all at once; kills those still running after `max`.
 fn end(
     dir: &Path,
     these: &[Holder],
@@ -88,8 +88,8 @@ fn end(
     Ok(())
 }
 
-/// Stops the daemons' processes of a folder: servers of file systems, OSDs, monitors. None running
-/// is no error.
+/// Stops the daemons' processes of a directory: servers of file systems, OSDs, monitors. None
+/// running is no error.
 ///
 /// # Errors
 /// [`StartError`].
@@ -111,8 +111,8 @@ pub fn stop_daemons(dir: &Path, max: Duration) -> Result<Vec<Stopped>, StartErro
     Ok(stopped)
 }
 
-/// Stops whatever runs in a folder, waiting at most `max` for each step; removes pid files that
-/// crashes have left.
+/// Stops all processes of a directory, waiting at most `max` for each step; removes stale pid
+/// files.
 ///
 /// # Errors
 /// [`StartError::NotRunning`]; [`StartError::NotOurs`] when a process may not be signalled.
@@ -136,7 +136,7 @@ pub fn stop(dir: &Path, max: Duration) -> Result<Vec<Stopped>, StartError> {
         .filter(|holder| holder.part == Part::Keeper)
         .cloned()
         .collect();
-    // It needs time for two steps of its own.
+    // It has two steps of its own, each with this limit.
     end(dir, &keeper, max * 3, &mut stopped)?;
     let gone: Vec<Holder> = holders
         .into_iter()
@@ -164,6 +164,6 @@ pub fn stop(dir: &Path, max: Duration) -> Result<Vec<Stopped>, StartError> {
 
 /// Leaves the terminal's session, so that closing the terminal does not end this process.
 pub fn leave_terminal() {
-    // Fails only for the leader of a process group, which then keeps what it has.
+    // Fails only for the leader of a process group, which then keeps its session.
     let _ = rustix::process::setsid();
 }

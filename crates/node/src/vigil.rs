@@ -1,33 +1,31 @@
-//! Whether the monitor at the other end of a session still works.
+//! A watchdog over a session: whether the monitor at the other end still works.
 //!
-//! A process that hangs keeps its connections: its kernel goes on acknowledging. And a monitor that
-//! works but has lost the others is of no use to anybody either. So a session in which nothing has
-//! come for a while is asked, and given up when it stays silent, or when its monitor says again and
-//! again that nobody leads.
+//! A process that hangs keeps its connections: its kernel still acknowledges. A working monitor
+//! that has lost the others is useless, too. So a session that has been silent for a while is
+//! pinged. It is given up when it stays silent, or when its monitor repeatedly reports that there
+//! is no leader.
 //!
 //! ```text
-//!  every half second:   heard ─▶ nothing to do       silent once ─▶ wait       silent twice or more ─▶ ask
+//!  every half second:   heard ─▶ nothing to do       silent once ─▶ wait       silent twice or more ─▶ ping
 //!                       silent seven times (twenty: the only monitor) ─▶ give up
-//!                       told three times that none leads ─▶ give up, if there are others
+//!                       three answers without a leader ─▶ give up, if there are others
 //! ```
 //! Counted in *looks*, not by the clock: a daemon that was itself stopped has looked once, and
-//! blames the monitor for no more than that.
+//! attributes only that much silence to the monitor.
 
 use nacre_wire::Message;
 use nacre_wire::msg::monitor::SessionPing;
 
-/// Looks without a word before the monitor is asked.
+/// Silent looks before the monitor is pinged.
 const ASK_AFTER: u32 = 2;
-/// Looks without a word after which the session is given up: 3.5 s, of which 2.5 s after the first
-/// question.
+/// Silent looks after which the session is given up: 3.5 s, of which 2.5 s after the first ping.
 const SILENT_MAX: u32 = 7;
-/// The same for the only monitor there is: nothing is gained by leaving it but a new connection,
-/// should the old one be dead. On a machine that is overloaded it may just be slow, and what it was
-/// asked would be lost.
+/// The same if there is only one monitor: leaving it gains only a new connection, in case the old
+/// one is dead. On an overloaded machine it may just be slow, and requests to it would be lost.
 const SILENT_ONLY_MAX: u32 = 20;
-/// Answers in a row that no monitor leads: some 4.5 s, longer than an election. A mount whose
-/// server has died hears of the next one only from a monitor that has not lost the others, and is
-/// waited for 6 s by that one. (Chaos: it took 9 s, and the mount lost what it had not written.)
+/// Consecutive answers without a leader: some 4.5 s, longer than an election. A mount whose server
+/// has died learns of the next one only from a monitor that has not lost the others, and the new
+/// server waits 6 s for it. (Chaos: it took 9 s, and the mount lost its unwritten data.)
 const UNLED_MAX: u32 = 3;
 
 /// See the module head.
@@ -39,19 +37,19 @@ pub struct Vigil {
     number: u64,
 }
 
-/// What is to be done after a look.
+/// The action after a look.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Look {
     /// Nothing.
     Fine,
     /// Send this.
     Ask(SessionPing),
-    /// End the session and take another monitor; why, for people.
+    /// End the session and choose another monitor; with a human-readable reason.
     GiveUp(&'static str),
 }
 
 impl Vigil {
-    /// The monitor said something.
+    /// A message of the monitor has arrived.
     pub fn heard(&mut self, message: &Message) {
         self.heard = true;
         if let Message::SessionPong(pong) = message {
@@ -59,9 +57,9 @@ impl Vigil {
         }
     }
 
-    /// To be called twice a second. `choice`: there are other monitors to go to. `waits`: this one
-    /// owes a command's caller an answer, even if only that none leads: that is to be heard, rather
-    /// than that the session has ended.
+    /// To be called twice a second. `choice`: there are other monitors. `waits`: this one owes an
+    /// answer to the caller of a command, even if only that there is no leader: that answer is
+    /// better than the end of the session.
     pub fn look(&mut self, choice: bool, waits: bool) -> Look {
         self.silent = if std::mem::take(&mut self.heard) {
             0
@@ -109,8 +107,8 @@ mod tests {
         assert!((300..=500).contains(&asked), "{asked} questions in 500 s");
     }
 
-    // A session with a monitor that hung was kept for ever: nothing was ever asked, and its kernel
-    // acknowledged everything.
+    // A session with a hanging monitor was kept for ever: nothing was ever requested, and its
+    // kernel acknowledged everything.
     #[test]
     fn a_monitor_that_hangs_is_given_up_after_seven_looks_the_only_one_after_twenty() {
         for (choice, most) in [(true, 7), (false, 20)] {

@@ -30,8 +30,8 @@ impl Waker {
         })
     }
 
-    /// Whatever the caller published before is seen by the reactor's next turn, which begins at
-    /// once.
+    /// The reactor's next turn, which begins at once, sees everything that the caller published
+    /// before.
     pub fn wake(&self) {
         if self.state.swap(TOLD, Ordering::SeqCst) == ASLEEP {
             // Fails only if the counter is full, and then the reactor wakes up anyway.
@@ -39,20 +39,20 @@ impl Waker {
         }
     }
 
-    /// The same, for threads that know nothing of this host.
+    /// The same, for threads that do not know this host.
     pub fn on_other_threads(self: &Arc<Self>) -> nacre_client::Wake {
         let waker = self.clone();
         Arc::new(move || waker.wake())
     }
 
-    /// Whether the reactor may sleep: nobody has called since it woke up.
+    /// Whether the reactor may sleep: [`Self::wake`] was not called since it woke up.
     pub fn may_sleep(&self) -> bool {
         self.state
             .compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
     }
 
-    /// The reactor is awake.
+    /// Notes that the reactor is awake.
     pub fn woke_up(&self) {
         self.state.store(AWAKE, Ordering::SeqCst);
     }
@@ -73,7 +73,7 @@ impl AsFd for Waker {
 mod tests {
     use super::*;
 
-    /// A call between the reactor's last look and its sleep must keep it awake: nothing else would
+    /// A call between the reactor's last check and its sleep must keep it awake: nothing else would
     /// wake it.
     #[test]
     fn who_is_called_while_awake_does_not_sleep() {

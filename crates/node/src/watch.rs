@@ -1,9 +1,10 @@
-//! Watching objects through the facade: what the reactor hears for a watcher, and who waits for it.
+//! Watching objects through the facade: a watch's events from the reactor, and the caller that
+//! waits for them.
 //!
 //! ```text
 //!  nacre_client::Client ──events──▶ Access ──▶ Hearing (one per watch) ──▶ Watcher::next
 //! ```
-//! Invariant: an hearing holds at most the notifies that the client role takes unacknowledged (64),
+//! Invariant: a hearing holds at most the unacknowledged notifies that the client role allows (64),
 //! and one last event.
 
 use crate::access::Port;
@@ -22,7 +23,7 @@ use std::task::{Poll, Waker};
 struct State {
     id: Option<WatchId>,
     events: VecDeque<WatchEvent>,
-    /// Nothing more will come.
+    /// No more events follow.
     over: bool,
     waker: Option<Waker>,
 }
@@ -37,18 +38,18 @@ impl Hearing {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
-    /// The watch has a name.
+    /// The watch is registered.
     pub fn begin(&self, id: WatchId) {
         self.lock().id = Some(id);
     }
-    /// Something was heard.
+    /// Queues an event.
     pub fn push(&self, event: WatchEvent) {
         let mut state = self.lock();
         state.over |= matches!(event, WatchEvent::Lost { .. });
         state.events.push_back(event);
         Self::wake(state);
     }
-    /// Nothing more will come.
+    /// Ends the events.
     pub fn close(&self) {
         let mut state = self.lock();
         state.over = true;
@@ -75,8 +76,8 @@ impl Watcher {
     }
 
     /// Waits for the next notify, or for [`WatchEvent::Lost`]: then notifies may have been missed;
-    /// read the object anew, and watch it again. One caller at a time. Pings go by themselves,
-    /// whether anybody waits or not.
+    /// read the object again, and watch it again. One caller at a time. Pings are sent
+    /// automatically, whether a caller waits or not.
     ///
     /// # Errors
     /// [`Error::Watch`] after the watch was lost; [`Error::Stopped`].
@@ -97,8 +98,8 @@ impl Watcher {
         }))
     }
 
-    /// Acknowledges a notify, with at most 4096 bytes for the notifier. Who does not within the
-    /// notifier's timeout loses his watch.
+    /// Acknowledges a notify, with at most 4096 bytes for the notifier. A watcher that does not
+    /// acknowledge within the notifier's timeout loses its watch.
     ///
     /// # Errors
     /// [`Error::Watch`].
@@ -122,19 +123,19 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        // A client that has stopped has no watches any more.
+        // A stopped client has no watches any more.
         let _ = self
             .port
             .call(crate::access::Call::Unwatch { watch: self.id() });
     }
 }
 
-/// Who has a notify ([`crate::Pool::notify`]).
+/// Result of a notify ([`crate::Pool::notify`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notified {
-    /// Who acknowledged, and with what.
+    /// Watchers that acknowledged, with their replies.
     pub acked: Vec<(WatcherId, Bytes)>,
-    /// Who did not in time. Their watches are gone, and they hear so.
+    /// Watchers that did not in time. They lose their watches, and are told.
     pub missed: Vec<WatcherId>,
 }
 
@@ -153,8 +154,8 @@ mod tests {
         }
     }
 
-    /// Who waits for a notify is woken by it, on whatever thread its task was polled last; and by
-    /// the end, so that it does not wait for a client that is gone.
+    /// A caller that waits for a notify is woken by it, on the thread that last polled its task;
+    /// and by the end, so that it does not wait for a client that has ended.
     #[test]
     fn who_polled_last_hears_of_it() {
         let port = Port::new(Arc::new(
@@ -197,8 +198,8 @@ mod tests {
         );
     }
 
-    /// (Planted by a stranger: nobody was woken.) Who waits for a notify hears that its client has
-    /// ended.
+    /// (Planted by a reviewer: no caller was woken.) A caller that waits for a notify is told that
+    /// its client has ended.
     #[test]
     fn who_waits_hears_that_its_client_is_gone() {
         let port = Port::new(Arc::new(

@@ -1,18 +1,18 @@
-//! Looks a few times a second whether calls of devices end, and jobs of stores, on a thread of its
-//! own: the reactor may hang in one itself.
+//! Checks a few times a second whether device calls and jobs of stores end, on a separate thread:
+//! the reactor itself may hang in a call.
 //!
 //! ```text
-//!   Calls of each store ──every 200 ms──▶ Watch: the oldest, and how long it was seen
+//!   Calls of each store ──every 200 ms──▶ Watch: the oldest, and how long it has lasted
 //!                                           │ a quarter of a second ──▶ News ──▶ the reactor tells its role (`osd/src/device.rs`: slow, stalled)
-//!                                           │ the reactor hangs in it ──▶ last words to a monitor, on a connection of their own
+//!                                           │ the reactor hangs in it ──▶ last words to a monitor, on a separate connection
 //!                                           └ device_hung ──▶ the process ends (or, in an embedded cluster, the daemon halts)
 //!   told to end, and its disk slow: a turn of the reactor may take a minute ──▶ the process ends
 //!
-//!   the watchdog's looks ──every 500 ms──▶ the reactor: does it look at all? ──no──▶ its daemons halt
+//!   the watchdog's looks ──every 500 ms──▶ the reactor: any progress? ──no──▶ its daemons halt
 //! ```
-//! Ages are counted in looks that happened: a process that was stopped, or starved, does not take
-//! its own absence for its disk's. A job computes between its calls, which is no matter of the
-//! device: it is told only when it counts as hung, after [`JOB_PATIENCE`] times as long.
+//! Ages are counted in completed looks: a process that was stopped, or starved, does not attribute
+//! its own absence to its disk. A job also computes between its calls, which does not concern the
+//! device: it is only reported once it counts as hung, after [`JOB_PATIENCE`] times as long.
 
 use crate::calls::{Outstanding, What};
 use crate::clock;
@@ -28,18 +28,18 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Between two looks.
+/// Interval of looks.
 const EVERY: Duration = Duration::from_millis(200);
-/// A call that takes less is not told.
+/// Shorter calls are not reported.
 const NOTABLE: Duration = Duration::from_millis(250);
-/// How many times as long as a call a job may take from one of its calls to the next.
+/// Factor by which a job may take longer between two of its calls than a call.
 const JOB_PATIENCE: u32 = 3;
-/// Looks of the reactor, two a second, within which the watchdog has looked at least once.
+/// Looks of the reactor, two a second, within which the watchdog must have looked once.
 const SILENT_MAX: u32 = 20;
-/// How long a [`Witness`] waits while it looks. It holds its lock for microseconds, but may be held
-/// up itself: by a machine that is busy, or by a device that hangs in what it calls.
+/// How long a [`Witness`] waits for the lock during a look. A look holds its lock for microseconds,
+/// but may itself be delayed: by a busy machine, or by a device that hangs in a call of the look.
 const WITNESS_MAX: Duration = Duration::from_secs(1);
-/// How long its end is waited for.
+/// How long to wait for its end.
 const END_MAX: Duration = Duration::from_secs(2);
 
 /// How long calls of one device have been seen. The pure part.
@@ -47,11 +47,11 @@ const END_MAX: Duration = Duration::from_secs(2);
 pub struct Watch {
     awake: Duration,
     last: Option<Time>,
-    /// When, in awake time, each was first seen.
+    /// First sighting of each, in awake time.
     seen: BTreeMap<u64, (Duration, What, bool)>,
 }
 
-/// A call that takes long.
+/// A long call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub what: What,
@@ -62,8 +62,8 @@ pub struct Seen {
 }
 
 impl Watch {
-    /// What is outstanding now. Returns the oldest call that takes long; or else one that did,
-    /// once. A job counts from `job_max` on.
+    /// Handles the calls in progress. Returns the oldest long call; or else, once, one that was
+    /// long. A job counts from `job_max` on.
     pub fn look(
         &mut self,
         now: Time,
@@ -113,7 +113,7 @@ impl Watch {
         oldest.or(ended.filter(counts))
     }
 
-    /// The call that holds the reactor's thread, if one takes long: another one may be older.
+    /// The call that blocks the reactor's thread, if it is long: another one may be older.
     fn inline(&self) -> Option<Seen> {
         let (since, what, inline) = *self.seen.values().find(|(_, _, inline)| *inline)?;
         let age = self.awake - since;
@@ -126,7 +126,7 @@ impl Watch {
     }
 }
 
-/// Whether the watchdog itself looks, as its reactor sees it. The pure part.
+/// Whether the watchdog itself makes progress, as seen by its reactor. The pure part.
 #[derive(Debug, Default)]
 struct Pulse {
     looks: u64,
@@ -134,7 +134,7 @@ struct Pulse {
 }
 
 impl Pulse {
-    /// It has looked so often. Returns whether it stands still.
+    /// Takes its number of looks. Returns whether it has stopped.
     fn look(&mut self, looks: u64) -> bool {
         self.silent = if looks == self.looks {
             self.silent + 1
@@ -146,16 +146,16 @@ impl Pulse {
     }
 }
 
-/// What the watchdog leaves for a reactor about one store.
+/// Reports of the watchdog to a reactor about one store.
 #[derive(Debug, Default)]
 pub struct News {
     fresh: AtomicBool,
     call: Mutex<Option<DeviceCall>>,
-    /// What the reactor leaves for the watchdog.
+    /// Settings of the reactor for the watchdog.
     for_watchdog: Mutex<ForWatchdog>,
 }
 
-/// Limits, and what to say when the reactor cannot.
+/// Limits, and the messages to send when the reactor cannot.
 #[derive(Debug, Default)]
 pub struct ForWatchdog {
     pub timing: Timing,
@@ -167,7 +167,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl News {
-    /// Whether there is something new, and what.
+    /// The new state, if there is one.
     pub fn take(&self) -> Option<Option<DeviceCall>> {
         if !self.fresh.load(Ordering::Relaxed) || !self.fresh.swap(false, Ordering::Acquire) {
             return None;
@@ -178,7 +178,7 @@ impl News {
         *lock(&self.call) = call;
         self.fresh.store(true, Ordering::Release);
     }
-    /// To be called now and then.
+    /// Updates the settings; called periodically.
     pub fn tell(&self, tell: impl FnOnce(&mut ForWatchdog)) {
         tell(&mut lock(&self.for_watchdog));
     }
@@ -191,17 +191,17 @@ struct Watched {
     device: String,
     news: Arc<News>,
     watch: Watch,
-    /// Something was said and is to be taken back.
+    /// A report was sent and has to be retracted.
     told: bool,
-    /// What last words were said of the call under way: that it is slow, that it stalls.
+    /// Last words sent about the current call: that it is slow, that it stalls.
     spoken: u8,
 }
 
-/// What to do when a device hangs for too long. Called on the watchdog's thread; it may end the
-/// process.
+/// The reaction to a device that hangs for too long. Called on the watchdog's thread; it may end
+/// the process.
 pub type OnHung = fn(&str);
 
-/// A process that is told to end, and how long that may take.
+/// A process that was told to end, and its time limit.
 struct Ending {
     told: Arc<AtomicBool>,
     /// In looks.
@@ -211,7 +211,7 @@ struct Ending {
 }
 
 impl Ending {
-    /// Whether it is late.
+    /// Whether the limit is exceeded.
     fn look(&mut self) -> bool {
         self.since += u32::from(self.told.load(Ordering::Relaxed));
         EVERY * self.since > self.limit
@@ -220,7 +220,7 @@ impl Ending {
 
 struct Shared {
     all: Mutex<Vec<Watched>>,
-    /// How often it has looked.
+    /// Number of looks.
     looks: AtomicU64,
     closed: Mutex<bool>,
     close: Condvar,
@@ -229,13 +229,13 @@ struct Shared {
     ending: Mutex<Option<Ending>>,
 }
 
-/// Says from another thread what hangs.
+/// Reports hanging calls to another thread.
 #[derive(Clone)]
 pub struct Witness(Arc<Shared>);
 
 impl Witness {
-    /// The calls that have not ended for long, and whose they are. Empty also when the watchdog
-    /// itself does not go on for [`WITNESS_MAX`].
+    /// The hanging calls, with their daemons. Also empty when the watchdog itself makes no progress
+    /// for [`WITNESS_MAX`].
     pub fn hanging(&self) -> Vec<(Entity, DeviceCall)> {
         let begun = clock::now();
         let all = loop {
@@ -284,9 +284,9 @@ impl Watchdog {
         *lock(&self.shared.on_hung) = Some(what);
     }
 
-    /// Calls `end` when so long after it was told to end the process has not. (Found by chaos: each
-    /// write took 3.7 s, and a daemon that was told to end did not in 40 s: its reactor was in one
-    /// turn all the while.)
+    /// Calls `end` if the process has not ended within `limit` after it was told to. (Found by
+    /// chaos: each write took 3.7 s, and a daemon that was told to end had not after 40 s: its
+    /// reactor was in one turn all the while.)
     pub fn end_within(&self, told: Arc<AtomicBool>, limit: Duration, end: OnHung) {
         *lock(&self.shared.ending) = Some(Ending {
             told,
@@ -296,15 +296,15 @@ impl Watchdog {
         });
     }
 
-    /// For a thread that waits for the one that is watched.
+    /// For a thread that waits for a watched one.
     pub fn witness(&self) -> Witness {
         Witness(self.shared.clone())
     }
 
-    /// Watches a store's device from now on. Told again of the same one, it says what it said.
+    /// Watches a store's device from now on. If it already does, it returns the same reports.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// No thread can be created.
     pub fn watch(
         &mut self,
         who: Entity,
@@ -339,8 +339,8 @@ impl Watchdog {
         Ok(news)
     }
 
-    /// Whether it looks; to be asked twice a second. Returns why what it watches must stop: a disk
-    /// that hangs would not be noticed any more.
+    /// Whether it makes progress; call it twice a second. Returns the reason why the watched
+    /// daemons must stop: a hanging disk would not be detected any more.
     pub fn check(&mut self) -> Option<String> {
         let thread = self.thread.as_ref()?;
         let why = if thread.is_finished() {
@@ -366,7 +366,7 @@ impl Drop for Watchdog {
         let begun = clock::now();
         while !thread.is_finished() {
             if clock::now().since(begun) > END_MAX {
-                // It hangs, which is why its daemon stops. It is left to itself.
+                // It hangs, which is why its daemon stops. The thread is abandoned.
                 return;
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -443,7 +443,7 @@ impl Watched {
         }
     }
 
-    /// What the reactor cannot do itself.
+    /// Acts in place of a hanging reactor.
     fn act(&mut self, seen: Seen, hook: Option<OnHung>) {
         let (timing, words) = {
             let for_watchdog = lock(&self.news.for_watchdog);
@@ -465,7 +465,7 @@ impl Watched {
     }
 }
 
-/// Why a daemon ends whose device hangs.
+/// The reason why a daemon with a hanging device ends.
 pub fn hung(who: Entity, text: &str) -> String {
     format!(
         "{who} ends: {text}. The other replicas serve its data; look at the disk (`dmesg`), then start {who} again"
@@ -490,8 +490,9 @@ mod tests {
         Time(1 + ms * 1_000_000)
     }
 
-    /// (Reading.) A flush of a worker hung, then the reactor hung in a write of its own: nobody
-    /// asked for it to be marked down, since the older call was not the reactor's.
+    /// (Found by reading the code.) A flush of a worker hung, then the reactor hung in its own
+    /// write: the daemon was not reported to be marked down, since the older call was not the
+    /// reactor's.
     #[test]
     fn the_reactors_own_call_is_seen_beside_an_older_one() {
         let mut watch = Watch::default();
@@ -553,7 +554,7 @@ mod tests {
         }
     }
 
-    /// The time that passed is bounded: otherwise, after SIGCONT every call under way was a minute
+    /// The counted time is bounded: otherwise, after SIGCONT every call in progress was a minute
     /// old, and the daemon ended.
     #[test]
     fn a_process_that_was_stopped_does_not_blame_its_disk() {
@@ -565,8 +566,8 @@ mod tests {
         assert_eq!(seen.age, Duration::from_millis(400));
     }
 
-    /// A job computes for as long as it likes and is no matter of the disk's, until it counts as
-    /// hung; one that makes a call begins anew.
+    /// A job may compute for any time without concerning the disk, until it counts as hung; a call
+    /// of the job restarts its age.
     #[test]
     fn a_job_is_told_only_when_it_hangs() {
         let job = |number| Outstanding {
@@ -655,7 +656,7 @@ mod tests {
         std::fs::remove_dir_all(dir).expect("ours");
     }
 
-    /// A device whose faults are written beside its store, and the watchdog over it.
+    /// A device with faults from a file beside its store, and the watchdog over it.
     struct Kennel {
         dir: std::path::PathBuf,
         blocks: Arc<Blocks>,
@@ -683,7 +684,7 @@ mod tests {
         fn meet(&self, line: &str) {
             std::fs::write(self.dir.join("store.faults"), line).expect("writable");
         }
-        /// The next news of which this is true.
+        /// The next report for which this is true.
         fn until(
             &self,
             what: &str,
@@ -710,8 +711,8 @@ mod tests {
 
     static HUNG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-    /// Each kind of call is told while it lasts, named when it counts as hung, and taken back when
-    /// it has ended.
+    /// Each kind of call is reported while it lasts, named when it counts as hung, and retracted
+    /// when it has ended.
     #[test]
     fn a_call_that_hangs_is_told_named_and_taken_back() {
         let kennel = Kennel::new("calls", |why| lock(&HUNG).push(why.to_owned()));
@@ -757,8 +758,8 @@ mod tests {
         }
     }
 
-    /// (Failed once in ten runs of all tests.) A cluster that did not stop did not say whose disk
-    /// hung: it asked while the watchdog looked, and was told that nothing hangs.
+    /// (Failed once in ten runs of all tests.) A cluster that did not stop did not name the hanging
+    /// disk: the query came during a look, and was answered that nothing hangs.
     #[test]
     fn who_asks_while_it_looks_waits_for_the_answer() {
         let kennel = Kennel::new("asked", |_| {});
@@ -781,8 +782,8 @@ mod tests {
         });
     }
 
-    /// A process that was told to end ends, however long its reactor's turns take; and not before
-    /// it is told.
+    /// A process that was told to end does end, however long its reactor's turns take; and not
+    /// before it is told.
     #[test]
     fn who_is_told_to_end_and_cannot_is_ended() {
         static ENDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -813,7 +814,7 @@ mod tests {
         );
     }
 
-    /// The reactor hangs in the call and says nothing itself.
+    /// The reactor hangs in the call and reports nothing itself.
     #[test]
     fn last_words_are_said_for_a_reactor_that_hangs_in_its_disk() {
         use nacre_types::{ClientId, ClusterId, Epoch, Instance, OsdId};

@@ -1,25 +1,24 @@
-//! Writes through the page cache and past it, kept apart.
+//! Separates writes through the page cache from direct writes.
 //!
-//! A write past the cache ends by dropping what the cache has of its range. The kernel does that by
-//! folios, which may be megabytes long and hold our neighbours' blocks: if one of them was dirtied
-//! meanwhile, the folio cannot be dropped, what it has of our range is stale, and the kernel says
-//! so by failing the file's next flush. So the two kinds never run at the same time in one window.
-//! (ext4 and XFS see to that by a lock of the file; a block device has none.)
+//! A direct write ends by dropping its range from the page cache. The kernel drops whole folios,
+//! which may be megabytes long and hold neighbouring blocks: if one of them was dirtied meanwhile,
+//! the folio cannot be dropped, its part of our range is stale, and the kernel reports that by
+//! failing the file's next flush. So the two kinds never run at the same time in one window. (ext4
+//! and XFS ensure that by a lock of the file; a block device has none.)
 //!
 //! ```text
-//!  through ──┬─ nobody past the cache in its windows ──▶ writes      past ──┬─ nobody through the cache in its windows ──▶ writes
-//!            └─ waits (a worker), or is handed to one (the reactor)         └─ waits
+//!  through ──┬─ no direct write in its windows ──────▶ writes      direct ┬─ no cached write in its windows ──▶ writes
+//!            └─ waits (a worker), or goes to one (the reactor)            └─ waits
 //! ```
 //! Invariant: of two entries of different kinds in `writing`, no window belongs to both.
 
 use std::ops::RangeInclusive;
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// No folio is longer (ext4 stops there, others earlier), and each begins at a multiple of its
-/// length.
+/// Maximum length of a folio (on ext4; less elsewhere); each begins at a multiple of its length.
 const WINDOW: u64 = 8 << 20;
 
-/// How somebody writes.
+/// The way of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Through,
@@ -48,7 +47,7 @@ impl Entry {
 #[derive(Debug, Default)]
 struct Inside {
     writing: Vec<Entry>,
-    /// Threads that wait for a writer to leave.
+    /// Number of threads that wait for a writer to leave.
     waiting: usize,
 }
 
@@ -59,7 +58,7 @@ pub struct Windows {
     left: Condvar,
 }
 
-/// Somebody is writing. Ends when dropped.
+/// A write in progress. Ends when dropped.
 #[derive(Debug)]
 pub struct Writing<'a> {
     windows: &'a Windows,
@@ -73,7 +72,7 @@ impl Windows {
             .unwrap_or_else(|_| panic!("a thread panicked while it wrote; nothing can be trusted"))
     }
 
-    /// Waits until it can be written there in this way.
+    /// Waits until a write of this kind may begin there.
     pub fn enter(&self, way: Way, offset: u64, length: u64) -> Writing<'_> {
         let entry = Entry::new(way, offset, length);
         let mut inside = self.lock();
@@ -92,7 +91,7 @@ impl Windows {
         }
     }
 
-    /// As [`Self::enter`], for whoever must not wait.
+    /// As [`Self::enter`], for callers that must not wait.
     pub fn try_enter(&self, way: Way, offset: u64, length: u64) -> Option<Writing<'_>> {
         let entry = Entry::new(way, offset, length);
         let mut inside = self.lock();
@@ -182,8 +181,8 @@ mod tests {
         });
     }
 
-    /// (Planted by a stranger: one of those who wait was told, and nothing noticed.) All who wait
-    /// for the last one to leave are told.
+    /// (Planted by a reviewer: only one of the waiters was notified, and no test failed.) All that
+    /// wait for the last one to leave are notified.
     #[test]
     fn all_who_wait_get_in() {
         let windows = Windows::default();
@@ -193,7 +192,7 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     let _past = windows.enter(Way::Past, 0, 4096);
-                    // Neither leaves before the other is in.
+                    // Neither leaves before the other has entered.
                     both.wait();
                 });
             }

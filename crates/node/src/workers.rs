@@ -1,9 +1,9 @@
-//! A few threads for what blocks: writes, flushes, reads that miss the page cache, and the stores'
+//! Threads for blocking work: writes, flushes, reads that miss the page cache, and the stores'
 //! jobs.
 //!
-//! Results go to the store's [`Mailbox`], which wakes the reactor once per batch. A panic in one
-//! goes there too: the store waits for that result for ever and must not be trusted, so its daemon
-//! stops, and says why.
+//! Results go to the store's [`Mailbox`], which wakes the reactor once per batch. A panic is
+//! reported there too: the store would wait for that result for ever and is in an unknown state, so
+//! its daemon stops, and reports the panic.
 
 use crate::device::Blocks;
 use crate::wake::Waker;
@@ -14,15 +14,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 
-/// Where finished work of one store is left.
+/// Finished work of one store.
 #[derive(Debug)]
 pub struct Mailbox {
     ready: AtomicBool,
-    /// The next flush is for a lone writer: see `device.rs`.
+    /// The next flush is for a single writer: see `device.rs`.
     lone: AtomicBool,
     done: Mutex<Done>,
     arrived: Condvar,
-    /// What a worker's panic said.
+    /// Message of a worker's panic.
     broken: OnceLock<String>,
     waker: Arc<Waker>,
 }
@@ -31,7 +31,7 @@ pub struct Mailbox {
 pub struct Done {
     ios: Vec<IoDone>,
     jobs: Vec<JobDone>,
-    /// Somebody blocks until something is here.
+    /// Whether a thread blocks until work is finished.
     awaited: bool,
 }
 
@@ -59,22 +59,22 @@ impl Mailbox {
         self.ready.store(true, Ordering::SeqCst);
         let awaited = done.awaited;
         drop(done);
-        // Telling a condition for which nobody waits is a system call nevertheless.
+        // Notifying a condition is a system call even without waiters.
         if awaited {
             self.arrived.notify_one();
         }
         self.waker.wake();
     }
 
-    /// Whether the flush that comes next keeps nobody waiting but one writer.
+    /// Sets whether only a single writer waits for the next flush.
     pub fn set_lone(&self, lone: bool) {
         self.lone.store(lone, Ordering::Relaxed);
     }
-    /// What was said last, once.
+    /// Takes the last such setting, once.
     pub fn take_lone(&self) -> bool {
         self.lone.load(Ordering::Relaxed) && self.lone.swap(false, Ordering::Relaxed)
     }
-    /// Something finished without a worker: the store is to be polled.
+    /// Notes that something finished without a worker: the store must be polled.
     pub fn set_ready(&self) {
         self.ready.store(true, Ordering::SeqCst);
     }
@@ -92,7 +92,7 @@ impl Mailbox {
     pub fn take_jobs(&self, into: &mut Vec<JobDone>) {
         into.append(&mut lock(&self.done).jobs);
     }
-    /// Why the store's daemon must stop, if a worker panicked over its work.
+    /// The reason why the store's daemon must stop, if a worker panicked in its work.
     pub fn broken(&self) -> Option<String> {
         self.broken.get().cloned()
     }
@@ -100,7 +100,7 @@ impl Mailbox {
     pub fn wait(&self) {
         let mut done = lock(&self.done);
         done.awaited = true;
-        // Whoever polled meanwhile has taken the flag; that a worker panicked stays said.
+        // A concurrent poll may have taken the flag; a worker's panic stays recorded.
         while done.ios.is_empty()
             && done.jobs.is_empty()
             && !self.is_ready()
@@ -125,7 +125,7 @@ pub enum Task {
         io: Io,
         to: Arc<Mailbox>,
     },
-    /// `blocks`: where the store lies that it is of.
+    /// `blocks`: the device of the job's store.
     Job {
         job: Job,
         blocks: Option<Arc<Blocks>>,
@@ -146,7 +146,7 @@ struct Shared {
     more: Condvar,
 }
 
-/// See the module head. Dropping it ends the threads after the work that was begun.
+/// See the module head. Dropping it ends the threads after the work already begun.
 pub struct Workers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -165,7 +165,7 @@ impl Workers {
         Ok(Self { shared, threads })
     }
 
-    /// A handle that can begin tasks.
+    /// A handle that can submit tasks.
     pub fn handle(&self) -> WorkersHandle {
         WorkersHandle {
             shared: self.shared.clone(),
@@ -186,7 +186,7 @@ impl Drop for Workers {
     }
 }
 
-/// Begins tasks at [`Workers`].
+/// Submits tasks to [`Workers`].
 #[derive(Clone)]
 pub struct WorkersHandle {
     shared: Arc<Shared>,
@@ -206,7 +206,7 @@ impl WorkersHandle {
     }
 }
 
-/// Does a piece of work and leaves what became of it.
+/// Executes a task and delivers its result.
 pub fn deliver<T>(
     to: &Mailbox,
     what: &str,
@@ -274,7 +274,7 @@ fn run(shared: &Shared) {
 mod tests {
     use super::*;
 
-    // Without `catch_unwind` the thread dies, and who waits for its result does so for ever.
+    // Without `catch_unwind` the thread dies, and its result is waited for for ever.
     #[test]
     fn a_panic_over_a_stores_work_is_said_to_its_daemon() {
         let to = Mailbox::new(Arc::new(Waker::new().expect("an event counter")));
@@ -294,8 +294,8 @@ mod tests {
                 && why.contains("start the daemon again"),
             "{why}"
         );
-        // The flag was taken: by a poll that was under way when the worker panicked. To wait for it
-        // was to wait for ever.
+        // The flag was taken by a poll that ran when the worker panicked. Waiting for the flag was
+        // waiting for ever.
         assert!(!to.is_ready());
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {

@@ -7,14 +7,13 @@
 //!     ▲                                                  │
 //!     └───────────── the backoff is over ────────────────┘
 //! ```
-//! A thread with nothing left to do yields before it sleeps: its neighbours run first, and what
-//! they send to it arrives together, in one wake-up. That saves 5 % of a small operation at depth
-//! 16 (bench/README.md). But Linux charges a thread that yields for the rest of its time slice.
-//! Beside processes that never sleep it then waits a millisecond for the next one, and updates take
-//! two to seven times as long. How long a yield takes does not tell the two cases apart. The run
-//! delay per time slice does: how long the thread was runnable without a processor. The kernel
-//! counts it in `schedstat`, which is read ten times a second. Without that file the thread never
-//! yields.
+//! A thread without work yields before it sleeps: its neighbours run first, and their messages
+//! arrive together, in one wake-up. That saves 5 % of a small operation at depth 16
+//! (bench/README.md). But Linux charges a thread that yields for the rest of its time slice. Beside
+//! processes that never sleep it then waits a millisecond for the next one, and updates take two to
+//! seven times as long. The duration of a yield does not tell the two cases apart. The run delay
+//! per time slice does: how long the thread was runnable without a processor. The kernel counts it
+//! in `schedstat`, which is read ten times a second. Without that file the thread never yields.
 //!
 //! Invariant: the decision to yield changes at most once in a tenth of a second.
 
@@ -24,9 +23,9 @@ use std::time::Duration;
 /// Interval between two reads of the counters.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// From this average run delay on, yielding costs more than it saves. Beside busy processes the
-/// delay is a millisecond, otherwise a tenth of one or less.
+/// delay is a millisecond, otherwise a tenth of a millisecond or less.
 const LONG: Duration = Duration::from_micros(400);
-/// So many long delays in a row end the yielding: a single one may have met a passing load.
+/// This many consecutive long delays end the yielding: a single one may be due to a passing load.
 const LONG_MAX: u32 = 2;
 /// Fewer time slices between two reads give no average.
 const SLICES_MIN: u64 = 16;
@@ -75,9 +74,9 @@ struct Policy {
     /// When yielding began; `None`: it does not yield.
     since: Option<Time>,
     read_at: Time,
-    /// Where the interval that is judged next began.
+    /// Start of the next interval to be judged.
     earlier: Option<Schedstat>,
-    /// Long run delays in a row.
+    /// Number of consecutive long run delays.
     long: u32,
     backoff: Duration,
 }
@@ -134,7 +133,7 @@ impl Policy {
 pub(crate) struct Yielding(Policy);
 
 impl Yielding {
-    /// The thread has nothing to do at `now` and is about to sleep.
+    /// The thread has no work at `now` and is about to sleep.
     pub fn before_sleep(&mut self, now: Time) {
         if self.0.is_due(now) {
             self.0.on_counters(now, Schedstat::read());
@@ -171,7 +170,7 @@ mod tests {
             thread
         }
 
-        /// For how much of `long` it yields, in milliseconds.
+        /// How much of `long` it yields, in milliseconds.
         fn lives(&mut self, long: Duration, each: Duration) -> u128 {
             let mut yielded = 0;
             for _ in 0..long.as_millis() {
@@ -196,7 +195,7 @@ mod tests {
         assert_eq!(thread.lives(Duration::from_secs(60), SHORT_DELAY), 60_000);
     }
 
-    /// Found at work: beside two busy processes each yield cost a client's thread a millisecond,
+    /// Observed in use: beside two busy processes each yield cost a client's thread a millisecond,
     /// and it had a seventh of its operations per second.
     #[test]
     fn a_thread_with_long_run_delays_tries_again_after_ever_longer_backoffs() {
@@ -228,8 +227,8 @@ mod tests {
         assert!((380..=700).contains(&yielded), "{yielded} ms");
     }
 
-    /// A short backoff after a long one would cost it something each second wherever the load
-    /// changes.
+    /// A short backoff after a long one would cost something each second on machines with changing
+    /// load.
     #[test]
     fn a_moment_of_short_run_delays_does_not_make_the_next_backoff_short() {
         let mut thread = Thread::new();
@@ -275,7 +274,7 @@ mod tests {
         }
     }
 
-    /// Not a story of time: that the file of the thread at work is found, and grows.
+    /// Not a test of timing: the file of the calling thread is found, and grows.
     #[test]
     #[cfg(target_os = "linux")]
     fn the_counters_are_the_calling_threads() {

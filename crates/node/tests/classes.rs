@@ -12,10 +12,10 @@ use nacre_wire::map::{ProgramKind, SourceDigest};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Of so many random cases in the sandbox, one is tried here.
+/// One of this many of the sandbox's random cases is tried here.
 const RARER: u32 = 8;
 
-/// Installs a class; the map's epoch with it.
+/// Installs a class; returns the map's epoch with it.
 fn install(cluster: &Cluster, name: &str, source: &str) -> u64 {
     let client = Some("admin".to_owned());
     cluster

@@ -7,7 +7,7 @@ use nacre_client::Driven;
 use nacre_node::{Embedded, InProcess, InitOptions, Pipelined, RunOptions, init};
 use std::sync::Arc;
 
-/// Three OSDs with room for the largest objects of the suite.
+/// Three OSDs with space for the largest objects of the suite.
 fn options(base_port: Option<u16>) -> InitOptions {
     InitOptions {
         base_port,

@@ -1,5 +1,5 @@
-//! Stores whose bytes are not what was written: a daemon refuses to start, or answers an error for
-//! what is damaged, or has not been harmed. It never answers wrong bytes.
+//! Stores with corrupted bytes: a daemon refuses to start, or answers an error for damaged objects,
+//! or is not affected. It never answers wrong bytes.
 
 use crate::embedded::wait_clean;
 use crate::folder::{Folder, free_ports, small};
@@ -22,7 +22,7 @@ fn content(n: u32) -> Vec<u8> {
 }
 const OBJECTS: u32 = 40;
 
-/// A cluster that has stored [`OBJECTS`] and was stopped.
+/// A stopped cluster that has stored [`OBJECTS`].
 fn filled(folder: &Folder, osds: u32, size: u8) -> Config {
     let options = InitOptions {
         osds,
@@ -46,7 +46,7 @@ fn filled(folder: &Folder, osds: u32, size: u8) -> Config {
     config
 }
 
-/// Parts of a file that hold something: `(offset, length)` of blocks.
+/// Allocated parts of a file: `(offset, length)` of blocks.
 fn written(path: &Path) -> Vec<u64> {
     const BLOCK: usize = 4096;
     let file = File::open(path).expect("readable");
@@ -80,7 +80,7 @@ fn write_at(path: &Path, at: u64, bytes: &[u8]) {
         .expect("written");
 }
 
-/// What came of reading everything, after each of some blocks of one store had rotted in turn.
+/// Results of reading everything after each of some blocks of one store was corrupted in turn.
 #[derive(Debug, Default)]
 struct Seen {
     refused: u32,
@@ -108,7 +108,7 @@ fn rot_some_blocks(folder: &Folder, config: &Config, rounds: usize) -> Seen {
     // Spread over superblock, log, index and data.
     let step = blocks.len().div_ceil(rounds);
     for at in blocks.iter().copied().step_by(step) {
-        // What an earlier round started may have written anywhere.
+        // The daemons of an earlier round may have written anywhere.
         for (path, bytes) in stores.iter().zip(&all) {
             std::fs::write(path, bytes).expect("writable");
         }
@@ -130,8 +130,8 @@ fn rot_some_blocks(folder: &Folder, config: &Config, rounds: usize) -> Seen {
                     assert_eq!(bytes, content(n), "{} after block {at:#x} rotted", name(n));
                     seen.answered += 1;
                 }
-                // The end of the log: one copy alone cannot tell rot there from a write that a
-                // power cut tore and nobody was answered.
+                // The end of the log: a single replica cannot distinguish corruption there from an
+                // unacknowledged write torn by a power cut.
                 Err(Error::Refused(OpFailure::NotFound {})) if n == OBJECTS - 1 && copies == 1 => {
                     seen.missing += 1
                 }
@@ -152,8 +152,8 @@ fn rot_some_blocks(folder: &Folder, config: &Config, rounds: usize) -> Seen {
     seen
 }
 
-/// One copy, so nobody can help: whatever block of the only store rots, each object is what was
-/// stored or an error.
+/// One replica, so repair is impossible: for any corrupted block of the only store, each object
+/// reads as it was stored or as an error.
 #[test]
 fn a_rotten_block_is_an_error_and_never_other_bytes() {
     let folder = Folder::new("rot");
@@ -169,7 +169,8 @@ fn a_rotten_block_is_an_error_and_never_other_bytes() {
     );
 }
 
-/// Three copies: also what one store alone could not know is right, since the others know it.
+/// Three replicas: state that one store alone could not know is right, too, since the others know
+/// it.
 #[test]
 fn a_rotten_block_of_one_copy_of_three_loses_nothing() {
     let folder = Folder::new("rot-of-three");
@@ -179,7 +180,7 @@ fn a_rotten_block_of_one_copy_of_three_loses_nothing() {
     assert!(seen.answered >= 8 * OBJECTS * 9 / 10, "{seen:?}");
 }
 
-/// A store that was cut off, emptied, or is missing: its OSD is left out and named, the others
+/// A store that was truncated, emptied, or is missing: its OSD is left out and named, the others
 /// serve.
 #[test]
 fn one_broken_store_is_named_and_the_others_go_on() {
@@ -231,7 +232,7 @@ fn one_broken_store_is_named_and_the_others_go_on() {
         pool.put("more", "is stored").wait().expect("writable");
         embedded.stop().expect("it stops");
     }
-    // With its own store it comes back.
+    // With its own store it rejoins.
     std::fs::rename(&kept, store).expect("moved");
     let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts"));
     assert!(embedded.halted().is_empty());

@@ -1,4 +1,4 @@
-//! Everything in one process.
+//! A whole cluster in one process.
 
 use crate::folder::{Folder, free_ports, small};
 use nacre_client::{WatchError, WatchEvent, WatchNews};
@@ -16,7 +16,7 @@ fn start(folder: &Folder) -> Arc<Embedded> {
     Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts"))
 }
 
-/// Waits until every placement group has all its copies where they belong.
+/// Waits until every placement group has all its replicas on the right OSDs.
 pub fn wait_clean(cluster: &Cluster) {
     let begun = Instant::now();
     loop {
@@ -57,8 +57,8 @@ fn verify(pool: &Pool, numbers: std::ops::Range<u32>) {
     }
 }
 
-/// A service that has snapshots of some objects only: it allocates the ids, and says itself what a
-/// write preserves.
+/// A service that has snapshots of some objects only: it allocates the ids, and specifies the
+/// snapshots that a write preserves.
 #[test]
 fn a_pools_writes_preserve_the_snapshots_that_its_handle_says() {
     let folder = Folder::new("preserving");
@@ -79,7 +79,7 @@ fn a_pools_writes_preserve_the_snapshots_that_its_handle_says() {
         sequence: id,
         snapshots: vec![SnapId(id)],
     };
-    // Until the OSD's map has it, a context with it is refused.
+    // Until the OSD's map has it, operations with such a context are refused.
     let begun = Instant::now();
     let careful = pool.preserving(context);
     while let Err(error) = careful.put("a", "second").wait() {
@@ -102,8 +102,8 @@ fn a_pools_writes_preserve_the_snapshots_that_its_handle_says() {
     );
 }
 
-/// A monitor went, and the client took it for the one that its session was with: that session
-/// lives, so no other was made, and nothing that was asked of the monitors was ever sent again.
+/// A monitor ended, and the client took it for its session's. That session was still up, so no
+/// other was opened, and its requests to the monitors were never resent.
 #[test]
 fn the_monitors_answer_whichever_of_them_goes() {
     let folder = Folder::new("mon-goes");
@@ -132,9 +132,9 @@ fn the_monitors_answer_whichever_of_them_goes() {
     }
 }
 
-/// F42: the command line stores what is larger than one operation in pieces; the object of that
-/// name has no data, and the library read no bytes of it as if that were all. Nobody noticed when
-/// it did so again: the library's own tests have no such object.
+/// F42: the command line stripes data larger than one operation; the object of that name has no
+/// data, and the library read it as an empty object. No test failed when it did so again: the
+/// library's own tests have no such object.
 #[test]
 fn an_object_in_stripes_is_not_read_as_an_empty_one() {
     let folder = Folder::new("striped");
@@ -192,7 +192,7 @@ fn what_the_facade_offers_works() {
     assert_eq!(stat.size, 16);
     assert_eq!(pool.stat("b").wait().expect("stat"), None);
 
-    // Compare and set: only the version that was read may be replaced.
+    // Compare and set: only the version read may be replaced.
     let stale = pool.put_if("a", first, "lost").wait();
     assert!(
         matches!(stale, Err(Error::Refused(OpFailure::Guard { index: 0 }))),
@@ -246,7 +246,8 @@ fn what_the_facade_offers_works() {
     expected.sort();
     assert_eq!(listed, expected);
 
-    // Larger than one operation's bound is an error before anything is sent; several parts are one.
+    // Data larger than one operation are an error before anything is sent; several parts are one
+    // operation.
     let large = pool.put("large", vec![0; (32 << 20) + 1]).wait();
     assert!(matches!(large, Err(Error::TooLarge { .. })));
     let parts = vec![
@@ -280,21 +281,21 @@ fn what_the_facade_offers_works() {
     assert!(matches!(pool.get("a").wait(), Err(Error::Stopped { .. })));
 }
 
-// Went red when the loop asked for the status once, and when it read a key of metadata once.
-/// Data goes between clients and OSDs (CEPH-03, MAL-16): the monitors hear of it only what they
-/// would hear anyway, signs of life.
+// Failed when the loop requested the status once, and when it read a metadata key once.
+/// Data go between clients and OSDs (CEPH-03, MAL-16): the monitors only receive their usual
+/// messages, the heartbeats.
 #[test]
 fn steady_data_costs_the_monitors_nothing() {
     let folder = Folder::new("steady");
     small(&folder, Some(free_ports(4)));
-    // Servers of file systems look now and then whether there is one; that took part once in a run
+    // Servers of file systems check periodically for a vacant rank; that interfered once in a run
     // beside others.
     let options = RunOptions {
         servers: false,
         ..RunOptions::default()
     };
     let embedded = Embedded::start(folder.path(), options).expect("starts");
-    // Over sockets, as clients are: with a name, which scripts of one's own take.
+    // Over sockets, as real clients: with a name, as scripts evaluated on request require.
     let cluster = Cluster::connect(folder.path()).expect("connects");
     let pool = cluster.create_pool("things").wait().expect("a pool");
     wait_clean(&cluster);
@@ -332,8 +333,8 @@ fn steady_data_costs_the_monitors_nothing() {
         }
     };
     (0..400).for_each(work);
-    // Signs of life, which are there also when nothing happens; an OSD's subscription is one:
-    // nothing is sent for it but news.
+    // Periodic messages, sent also when nothing happens. An OSD's subscription is one: it only
+    // receives news.
     let signs = [
         ("client", "SessionPing"),
         ("client", "MapAck"),
@@ -373,7 +374,7 @@ fn steady_data_costs_the_monitors_nothing() {
     );
 }
 
-// Went red when OSDs said it as lines that everybody says for himself.
+// Failed when OSDs reported it as log lines, one from each.
 #[test]
 fn a_fault_that_every_osd_meets_is_in_the_cluster_log_once() {
     let folder = Folder::new("once");
@@ -411,7 +412,7 @@ fn a_fault_that_every_osd_meets_is_in_the_cluster_log_once() {
         );
         std::thread::sleep(Duration::from_millis(20));
     }
-    // What the monitor was told before this is in the log with it.
+    // All earlier reports to the monitor are then in the log.
     cluster.meta_put("n/key", "after").wait().expect("set");
     let log = cluster
         .command(&Command::LogLast(LogLast {
@@ -430,7 +431,7 @@ fn a_fault_that_every_osd_meets_is_in_the_cluster_log_once() {
     );
 }
 
-// Went red (the reader waited for ever) when a closed client told nobody.
+// Failed (the reader waited for ever) when a closing client notified no watcher.
 #[test]
 fn a_watch_of_metadata_ends_with_its_client() {
     let folder = Folder::new("watch-ends");
@@ -491,7 +492,7 @@ fn a_killed_osd_costs_nothing_and_comes_back() {
     fill(&pool, 30..90);
     embedded.start_osd(OsdId(1)).expect("starts again");
     wait_clean(&cluster);
-    // Now it holds what it missed: the others may go, one at a time.
+    // Now it has recovered its updates: the others may stop, one at a time.
     for gone in [0, 2] {
         assert!(embedded.kill_osd(OsdId(gone)));
         verify(&pool, 0..90);
@@ -617,7 +618,7 @@ fn watchers_hear_notifies_through_the_facade_until_they_lose_their_watch() {
         watcher.next().wait(),
         Err(Error::Watch(WatchError::NoSuchWatch))
     ));
-    // A watcher that is dropped is nobody's to wait for.
+    // A notify does not wait for a dropped watcher.
     drop(
         pool.watch("a", Duration::from_secs(10))
             .wait()
@@ -637,8 +638,8 @@ fn watchers_hear_notifies_through_the_facade_until_they_lose_their_watch() {
     }
 }
 
-/// (Planted by a stranger: the first 32 MiB of it.) What one operation does not read whole is read
-/// in several.
+/// (Planted by a reviewer: only its first 32 MiB.) Data larger than one operation are read in
+/// several.
 #[test]
 fn get_reads_all_of_a_large_object() {
     let folder = Folder::new("large");
@@ -672,8 +673,8 @@ fn get_reads_all_of_a_large_object() {
     );
 }
 
-/// (Planted by a stranger: those that were started later did not know it.) A client in this process
-/// may do on an OSD that was started again what it might before.
+/// (Planted by a reviewer: restarted OSDs did not know the client's name.) A client in this process
+/// keeps its rights on a restarted OSD.
 #[test]
 fn an_osd_that_was_started_again_knows_its_clients_name() {
     let folder = Folder::new("names");

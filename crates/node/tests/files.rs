@@ -17,7 +17,7 @@ use std::future::Future as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// Where the second process of servers listens.
+/// Listening address of the second process of servers.
 const OTHER_HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
 
 /// A cluster in processes, with a file system `home` in objects of 64 KiB.
@@ -41,7 +41,8 @@ impl Home {
             .map(|id| Daemon::start("mds", id, folder.path()))
             .collect();
         let cluster = Cluster::connect(folder.path()).expect("a configuration");
-        // A pool wants hosts for its copies: an OSD that is not up has none in the hierarchy yet.
+        // A pool needs hosts for its replicas: an OSD that is not up has no host in the hierarchy
+        // yet.
         let begun = Instant::now();
         while cluster
             .map()
@@ -96,7 +97,7 @@ impl Home {
             _others: others,
         }
     }
-    /// Who has the first rank.
+    /// The registered holder of the first rank.
     fn registered(&self) -> FsHolder {
         self.holder();
         let key = FsKey::Rank(Rank(0)).of(&"home".into());
@@ -111,7 +112,7 @@ impl Home {
     fn client(&self) -> FileSystem {
         FileSystem::connect(self.folder.path(), "admin", "home").expect("it is served")
     }
-    /// Which of the servers has the rank.
+    /// Index of the server that has the rank.
     fn holder(&self) -> usize {
         let key = FsKey::Rank(Rank(0)).of(&"home".into());
         let begun = Instant::now();
@@ -229,8 +230,8 @@ fn names(fs: &FileSystem, dir: Ino) -> Vec<String> {
     }
 }
 
-/// What one client writes another reads, whatever object it lies in; a file that was cut off has
-/// zeros where it grows again; one that is open is there without a name.
+/// One client reads another's writes, in any object of the file; a truncated file reads as zeros
+/// where it grows again; an unlinked open file still exists.
 #[test]
 fn two_clients_share_a_file_system() {
     let home = Home::new("files", 1);
@@ -304,7 +305,7 @@ fn two_clients_share_a_file_system() {
         },
     )
     .expect("it is open");
-    // Without capabilities a client knows of another one's changes what it asks for.
+    // Without capabilities a client learns of another one's changes only by asking.
     ask(&other, FsCall::Stat { ino: file }).expect("it is open");
     assert_eq!(
         read(&other, file, 140_000, 100),
@@ -318,15 +319,15 @@ fn two_clients_share_a_file_system() {
     );
 }
 
-/// The server is killed while files are made: each call is answered once, and what was answered is
-/// there.
+/// The server is killed while files are created: each call is answered once, and every acknowledged
+/// file exists.
 #[test]
 fn a_server_that_is_killed_is_followed_by_another_one() {
     let mut home = Home::new("takeover", 2);
     let (one, other) = (home.client(), home.client());
     let dir = make(&one, Ino::ROOT, "dir", FileKind::Directory {});
     sync(&one);
-    // For operators; the one that asks is none whom the next holder waits for.
+    // An operator's query; the next holder does not wait for the querying client.
     let config = Config::load(home.folder.path()).expect("a configuration");
     let told = inquire(
         &config,
@@ -406,8 +407,8 @@ fn a_server_that_is_killed_is_followed_by_another_one() {
     }
 }
 
-/// A file is made without a name, written, and given one, while servers are killed; another one is
-/// closed without, and goes.
+/// A file is created without a name, written, and linked, while servers are killed; another one is
+/// closed without a link, and is removed.
 #[test]
 fn a_file_without_a_name_outlives_its_server() {
     let mut home = Home::new("unnamed", 2);
@@ -426,7 +427,7 @@ fn a_file_without_a_name_outlives_its_server() {
         );
         let data = vec![round + 1; 150_000];
         write(&one, file, 0, &data).expect("it is written");
-        // It is in no journal yet, or it is.
+        // It may be in the journal or not.
         if round > 0 {
             sync(&one);
         }
@@ -466,7 +467,7 @@ fn a_file_without_a_name_outlives_its_server() {
         )
         .expect("it opens");
         assert!(read(&other, file, 0, 1 << 20) == data);
-        // A close is told a moment later, and before what is asked next.
+        // A close is sent a moment later, and before the next request.
         sync(&one);
         assert_eq!(
             ask(
@@ -483,7 +484,7 @@ fn a_file_without_a_name_outlives_its_server() {
     assert_eq!(names(&other, dir).len(), 3);
 }
 
-/// What it had begun fails, and then it goes on as its next instance: for the OSDs, the monitors
+/// Its pending calls fail, and then it continues as its next instance: for the OSDs, the monitors
 /// and the server.
 #[test]
 fn a_client_that_is_fenced_goes_on() {
@@ -503,7 +504,7 @@ fn a_client_that_is_fenced_goes_on() {
         sync(&one);
         let fence = Command::FenceAdd(FenceAdd::of(one.id(), Instance(instance)));
         home.cluster.command(&fence).wait().expect("it is fenced");
-        // An OSD may not know yet.
+        // An OSD may not have the map yet.
         let begun = Instant::now();
         while write(&one, file, 0, b"lost??") != Err(5) {
             assert!(
@@ -521,8 +522,8 @@ fn a_client_that_is_fenced_goes_on() {
     }
 }
 
-/// Paths lead through links and `..`, files are read and written at places, and errors say what was
-/// to be done.
+/// Paths with links and `..`, reads and writes at offsets, and errors that name the failed
+/// operation.
 #[test]
 fn programs_use_paths_as_in_the_standard_library() {
     let home = Home::new("paths", 1);
@@ -544,7 +545,7 @@ fn programs_use_paths_as_in_the_standard_library() {
     one.symlink("loop", "loop").wait().expect("it is new");
     assert_eq!(one.read_link("a/link").wait().expect("a link"), "b/../b");
 
-    // The other client sees it, by whichever way it comes.
+    // The other client sees it, by either path.
     for path in [
         "a/b/file",
         "/a//b/./file",
@@ -683,7 +684,7 @@ fn programs_use_paths_as_in_the_standard_library() {
         39
     );
 
-    // Objects are copied inside the cluster: where the source has holes, so has the copy.
+    // Objects are copied inside the cluster: holes of the source are holes of the target.
     let source = one
         .open_with("a/holes", exclusive)
         .wait()
@@ -743,7 +744,7 @@ fn programs_use_paths_as_in_the_standard_library() {
     source.close().wait().expect("nothing has failed");
     target.close().wait().expect("nothing has failed");
 
-    // Both are under way at once, without an executor.
+    // Both are in flight at once, without an executor.
     let mut both = [
         Box::pin(one.read("a/b/moved")),
         Box::pin(one.read("absolute")),
@@ -768,8 +769,8 @@ fn programs_use_paths_as_in_the_standard_library() {
     one.sync_all().wait().expect("all is safe");
 }
 
-/// CEPH-11: programs that share a file and order their accesses themselves keep its data, and write
-/// later, though several write it.
+/// CEPH-11: programs that share a file and order their accesses themselves keep their caches and
+/// delayed writes, though several write it.
 #[test]
 fn who_writes_a_file_lazily_says_when_others_are_to_see_it() {
     const ALL: u64 = u64::MAX;
@@ -819,7 +820,7 @@ fn who_writes_a_file_lazily_says_when_others_are_to_see_it() {
             [vec![1], vec![3; 10], vec![4; 10]].concat()
         );
     }
-    // How large it is.
+    // The size of the file.
     b.write_at(20_000, vec![5; 10]).wait().expect("it is kept");
     assert_eq!(
         b.metadata().wait().expect("its attributes").size,
@@ -840,7 +841,7 @@ fn who_writes_a_file_lazily_says_when_others_are_to_see_it() {
         20_010
     );
     assert_eq!(a.read_at(20_000, 99).wait().expect("it reads"), vec![5; 10]);
-    // One who does not want that ends it for its client.
+    // A user without the lazy flag ends it for its client.
     a.write_at(0, vec![6; 10]).wait().expect("it is kept");
     b.synchronize(0, ALL).wait().expect("it forgets all");
     b.read_at(0, 10).wait().expect("it reads");

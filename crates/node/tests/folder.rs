@@ -1,10 +1,10 @@
-//! Folders for clusters.
+//! Directories for clusters.
 
 use nacre_node::{Config, InitOptions, init};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A folder that goes when the test has passed; it stays for inspection if the test fails.
+/// A directory that is removed when the test has passed; it stays for inspection if the test fails.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -27,7 +27,7 @@ impl Drop for Folder {
     }
 }
 
-/// A small cluster's folder: one monitor, three OSDs of 64 MiB.
+/// A small cluster's directory: one monitor, three OSDs of 64 MiB.
 pub fn small(folder: &Folder, base_port: Option<u16>) -> Config {
     let options = InitOptions {
         base_port,
@@ -38,10 +38,10 @@ pub fn small(folder: &Folder, base_port: Option<u16>) -> Config {
     init(folder.path(), &options).expect("an empty folder becomes a cluster")
 }
 
-/// First of `count` ports in a row that nobody uses now. Below those that the kernel gives to
-/// outgoing connections: tests make hundreds of them.
+/// First of `count` consecutive free ports. Below the range that the kernel uses for outgoing
+/// connections: tests make hundreds of them.
 pub fn free_ports(count: u16) -> u16 {
-    // What one test was given no other of this process is, whatever their counts.
+    // Ports given to one test are not given to another of this process, whatever the counts.
     static TAKEN: AtomicU32 = AtomicU32::new(0);
     for _ in 0..1000 {
         let at = std::process::id() % 12_000 + TAKEN.fetch_add(u32::from(count), Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! A cluster whose stores are full: writing is refused and says why, reading and deleting go on,
-//! and space that is freed can be used.
+//! A cluster with full stores: writes are refused with a reason, reads and deletions work, and
+//! freed space can be reused.
 
 use crate::folder::{Folder, free_ports, small};
 use nacre_node::{Cluster, Embedded, Error, RunOptions};
@@ -8,10 +8,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Found by filling one: a store without much room may say busy with nothing in hand, until a
-/// checkpoint shows what it really needs. The host took that for a bug and the process, with all
-/// daemons of an embedded cluster in it, panicked; and it looked at fullness twice a second only,
-/// while a fast writer fills the rest in between.
+/// Found by filling one: a store without much space may report that it is busy without work in
+/// flight, until a checkpoint shows its real needs. The host took that for a bug, and the process
+/// panicked, with all daemons of an embedded cluster in it. It also checked fullness only twice a
+/// second, while a fast writer fills the rest in between.
 #[test]
 fn a_full_cluster_refuses_to_grow_and_goes_on_otherwise() {
     let folder = Folder::new("full");
@@ -50,8 +50,8 @@ fn a_full_cluster_refuses_to_grow_and_goes_on_otherwise() {
     for n in 0..stored / 2 {
         pool.remove(&format!("o{n}")).wait().expect("deletable");
     }
-    // The stores give space back at their next checkpoint, and the monitors lift the flag when they
-    // hear of it.
+    // The stores return space at their next checkpoint, and the monitors clear the flag on the next
+    // report.
     let begun = Instant::now();
     while let Err(why) = pool.put("again", content(7)).wait() {
         assert!(matches!(why, Error::Refused(OpFailure::Full {})), "{why}");
@@ -81,8 +81,8 @@ fn a_full_cluster_refuses_to_grow_and_goes_on_otherwise() {
     assert_eq!(pool.get("again").wait().expect("readable"), content(7));
 }
 
-/// F15: a cluster that comes with the first `open` of its folder had OSDs of 10 GiB, on whatever
-/// disk. Nobody noticed when it had again: the files are sparse, and everything started.
+/// F15: a cluster created by the first `open` of its directory had OSDs of 10 GiB, on any disk. No
+/// test failed when that was reintroduced: the files are sparse, and everything started.
 #[test]
 fn a_cluster_that_nobody_described_fits_on_its_disk() {
     const DISK: u64 = 1 << 30;

@@ -1,4 +1,4 @@
-//! Real clusters in real folders. No test depends on how fast anything is; waits are bounded.
+//! Real clusters in real directories. No test depends on timing; waits are bounded.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,

@@ -1,4 +1,4 @@
-//! Daemons in processes of their own, over TCP; and peers that behave badly.
+//! Daemons in separate processes, over TCP; and misbehaving peers.
 
 use crate::embedded::wait_clean;
 use crate::folder::{Folder, free_ports, small};
@@ -17,7 +17,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Not a test: what a daemon's process runs. This binary starts itself with the variable set.
+/// Not a test: the code of a daemon's process. This binary starts itself with the variable set.
 #[test]
 fn daemon_process() {
     let Ok(what) = std::env::var("NACRE_TEST_DAEMON") else {
@@ -68,7 +68,7 @@ impl Daemon {
                 .success()
         );
     }
-    /// SIGTERM; it must end by itself, and well.
+    /// Sends SIGTERM; it must end by itself, with success.
     fn stop(mut self) {
         self.signal("-TERM");
         assert!(self.0.wait().expect("ends").success());
@@ -126,7 +126,7 @@ fn processes_over_tcp_survive_a_kill_and_stop_cleanly() {
         !folder.path().join("run/osd.0.pid").exists(),
         "a daemon that stops takes its pid file with it"
     );
-    // The same folder, embedded.
+    // The same directory, embedded.
     let embedded = Arc::new(Embedded::start(folder.path(), RunOptions::default()).expect("starts"));
     let pool = embedded.cluster().pool("things").wait().expect("a pool");
     assert_eq!(
@@ -135,8 +135,8 @@ fn processes_over_tcp_survive_a_kill_and_stop_cleanly() {
     );
 }
 
-// Went red before sessions were watched: a stopped process keeps its connections, so clients and
-// OSDs kept theirs with a monitor that hung. Their first choice is the first monitor.
+// Failed before sessions were monitored: a stopped process keeps its connections, so clients and
+// OSDs kept theirs with a hanging monitor. Their first choice is the first monitor.
 #[test]
 fn a_monitor_that_hangs_loses_its_sessions_to_another() {
     let folder = Folder::new("hang");
@@ -169,18 +169,18 @@ fn a_monitor_that_hangs_loses_its_sessions_to_another() {
     let pool = cluster.create_pool("things").wait().expect("a pool");
     pool.put("a", "before").wait().expect("put");
     mons[0].signal("-STOP");
-    // A question is asked again over the next session. Within the call's 30 s or never.
+    // A request is resent over the next session. Within the call's 30 s or never.
     let pools = cluster
         .command(&MonCommand::PoolLs {})
         .wait()
         .expect("another monitor answers");
     assert_eq!(pools["pools"][0]["name"], "things");
-    // OSDs report over theirs: two that are left see the third one go, and this client's map says
-    // so.
+    // OSDs report over their sessions: the two remaining ones detect the third one's end, and this
+    // client's map shows it.
     osds[2].kill();
     wait_up(2);
     pool.put("a", "after").wait().expect("put");
-    // It comes back and follows; nobody minds.
+    // It resumes and follows, without disturbance.
     mons[0].signal("-CONT");
     osds[2] = Daemon::start("osd", 2, folder.path());
     wait_up(3);
@@ -190,7 +190,7 @@ fn a_monitor_that_hangs_loses_its_sessions_to_another() {
     mons.into_iter().for_each(Daemon::stop);
 }
 
-// Without pools no OSD shares anything with another: one that hung stayed up for ever.
+// Without pools no OSD has a peer: one that hung stayed up for ever.
 #[test]
 fn an_osd_that_nobody_watches_is_missed_by_the_monitors() {
     let folder = Folder::new("lonely");
@@ -200,7 +200,7 @@ fn an_osd_that_nobody_watches_is_missed_by_the_monitors() {
         .map(|id| Daemon::start("osd", id, folder.path()))
         .collect();
     let cluster = Cluster::connect(folder.path()).expect("a configuration");
-    // Not 30 s: a test has better things to do.
+    // Not 30 s: shorter limits for the test.
     for (key, value) in [
         ("osd.beacon_interval_ms", 100),
         ("mon.osd_beacon_timeout_ms", 3000),
@@ -284,7 +284,7 @@ fn a_client_of_another_cluster_is_refused_and_told_why() {
     assert!(embedded.halted().is_empty());
 }
 
-/// A connection that has said hello.
+/// A connection after the handshake.
 fn greet(config: &Config, osd: OsdId, client: u64) -> TcpStream {
     let mut stream = TcpStream::connect(&config.osds[&osd].address).expect("listens");
     stream
@@ -334,11 +334,11 @@ fn a_hostile_peer_hurts_only_its_own_connection() {
         .expect("a pool");
     let closed = |mut stream: TcpStream| {
         let mut rest = Vec::new();
-        // The end, or a reset since not all was read.
+        // The end, or a reset since not everything was read.
         let _ = stream.read_to_end(&mut rest);
     };
-    // Another protocol; a frame cut off; a good handshake and then a flipped bit; an announcement
-    // of more than is allowed.
+    // Another protocol; a truncated frame; a valid handshake and then a flipped bit; an announced
+    // length beyond the limit.
     let mut stream = TcpStream::connect(&config.osds[&OsdId(0)].address).expect("listens");
     stream
         .set_read_timeout(Some(Duration::from_secs(20)))
@@ -370,8 +370,8 @@ fn a_hostile_peer_hurts_only_its_own_connection() {
     let mut stream = greet(&config, OsdId(0), 8);
     stream.write_all(&giant).expect("written");
     closed(stream);
-    // What is allowed later is not allowed before the handshake: it would be reserved for whoever
-    // sends 40 bytes.
+    // Lengths allowed later are refused before the handshake: 40 bytes from any peer would reserve
+    // that memory.
     let mut large = giant.clone();
     large[8..12].copy_from_slice(&(64_u32 << 20).to_le_bytes());
     large[12..16].copy_from_slice(&(64_u32 << 20).to_le_bytes());
@@ -384,13 +384,13 @@ fn a_hostile_peer_hurts_only_its_own_connection() {
             .expect("can be set");
         stream.write_all(&large).expect("written");
         let mut byte = [0; 1];
-        // Closed at once, not when the handshake has taken too long: the test would take 100 s.
+        // Closed at once, not when the handshake times out: the test would take 100 s.
         assert!(
             !matches!(stream.read(&mut byte), Ok(1)),
             "a stranger is not answered"
         );
     }
-    // A monitor's port is no more trusting, and who says nothing at all is not waited for.
+    // A monitor's port is as strict, and a silent peer is not waited for.
     let mut stream =
         TcpStream::connect(&config.mons[&nacre_types::MonId(0)].address).expect("listens");
     stream.write_all(&giant).expect("written");
@@ -400,7 +400,7 @@ fn a_hostile_peer_hurts_only_its_own_connection() {
     assert_eq!(pool.get("a").wait().expect("get"), "unharmed");
     assert!(embedded.halted().is_empty());
     closed(silent);
-    // The bystander's connection lives: nothing to read, and no end.
+    // The other connection stays open: nothing to read, and no end.
     bystander.set_nonblocking(true).expect("can be set");
     let mut byte = [0; 1];
     let read = (&bystander).read(&mut byte);
@@ -435,8 +435,8 @@ fn a_hostile_peer_hurts_only_its_own_connection() {
     );
 }
 
-// More strangers than are heard at a time, none of whom says anything. They kept out whoever came
-// after them; now the oldest of them goes.
+// More unauthenticated peers than allowed at a time, all silent. They blocked all later peers; now
+// the oldest of them is closed.
 #[test]
 fn a_crowd_of_strangers_keeps_nobody_out() {
     let folder = Folder::new("crowd");
@@ -456,7 +456,7 @@ fn a_crowd_of_strangers_keeps_nobody_out() {
     assert!(embedded.halted().is_empty());
 }
 
-/// Not a test: a client of the next one, in a process that may open few files.
+/// Not a test: a client of the next one, in a process with a low limit of open files.
 #[test]
 fn crowded_daemon() {
     let Ok(what) = std::env::var("NACRE_TEST_CROWD") else {
@@ -477,8 +477,8 @@ fn crowded_daemon() {
     });
 }
 
-// A process without descriptors left turned round and round: whoever waited at its listener woke it
-// again at once, for ever. Clients that said who they are have no bound of their own.
+// A process without descriptors spun: a waiting connection at its listener woke it again at once,
+// for ever. Authenticated clients have no separate limit.
 #[test]
 fn a_daemon_out_of_descriptors_waits_and_goes_on() {
     let folder = Folder::new("descriptors");
@@ -540,7 +540,7 @@ fn a_daemon_out_of_descriptors_waits_and_goes_on() {
     });
     said.recv_timeout(Duration::from_secs(20))
         .expect("it says what is wrong");
-    // And serves again once there is room.
+    // And serves again once descriptors are free.
     drop(crowd);
     let mut stream = connect();
     stream
@@ -564,10 +564,10 @@ fn resident() -> u64 {
         * 4096
 }
 
-/// A client asks for 2 GiB and reads nothing: what is kept for it is bounded, and others are
-/// served. Then it reads, and the reactor's own check sees that it is read from again as soon as
-/// its answers have left: it used to be at the next timer, and 16 reads of 4 MiB stood still for
-/// most of their time.
+/// A client requests 2 GiB and reads nothing: its queued answers are bounded, and others are
+/// served. Then it reads, and the reactor's own check verifies that its requests are taken again as
+/// soon as its answers have been sent. It used to be at the next timer, and 16 reads of 4 MiB
+/// stalled for most of their time.
 #[test]
 fn a_client_that_does_not_read_is_not_read_from() {
     let folder = Folder::new("slow");
@@ -621,9 +621,9 @@ fn a_client_that_does_not_read_is_not_read_from() {
         "{} MiB are kept for one that does not read",
         most >> 20
     );
-    // Once it reads, it gets all. Answers whose leases ran out while it did not read were dropped
-    // (on a slow machine, many): like any client, it asks for these again. That it got stuck there
-    // on a loaded machine was this test's mistake.
+    // Once it reads, it gets all answers. Those whose leases expired while it did not read were
+    // dropped (on a slow machine, many): like any client, it resends these requests. Its hang there
+    // on a loaded machine was a mistake of this test.
     stream
         .set_read_timeout(Some(Duration::from_secs(2)))
         .expect("can be set");
@@ -664,8 +664,8 @@ fn a_client_that_does_not_read_is_not_read_from() {
     }
 }
 
-/// (Planted by a stranger: it was asked once more.) A daemon that does not end when it is told to
-/// is killed.
+/// (Planted by a reviewer: it was asked once more.) A daemon that does not end when told to is
+/// killed.
 #[test]
 fn a_daemon_that_does_not_end_is_killed() {
     let folder = Folder::new("stop-kills");
@@ -690,8 +690,8 @@ fn a_daemon_that_does_not_end_is_killed() {
     }
     drop(cluster);
     osd.signal("-STOP");
-    // Its children are not waited for by anybody else: a process that ended is there until its
-    // parent looks.
+    // No other process waits for its children: an ended process exists until its parent collects
+    // it.
     let mut daemons = [osd, mon];
     let stopped = std::thread::scope(|scope| {
         let stop = scope.spawn(|| nacre_node::stop::stop(folder.path(), Duration::from_secs(5)));

@@ -1,5 +1,5 @@
-//! Options that the monitors check and the OSDs take: two tables, which only this crate's
-//! neighbours see together.
+//! Options that the monitors check and the OSDs use: two tables, which only this crate sees
+//! together.
 
 use nacre_mon::options::{self, Kind};
 use nacre_osd::{Limits, Timing};
@@ -21,7 +21,7 @@ fn the_monitors_table_has_every_option_of_the_osds_with_the_same_bounds_and_defa
         let default = (option.get)(&Timing::default(), &Limits::default());
         assert_eq!(spec.default, default.to_string(), "{}", option.name);
     }
-    // One is the monitors' own, although it is about OSDs.
+    // One belongs to the monitors, although it concerns OSDs.
     let of_osds = options::OPTIONS
         .iter()
         .filter(|spec| spec.name.starts_with("osd."));

@@ -1,12 +1,12 @@
-//! `nacre bench call`: methods of classes at a depth; and what Lua costs over Rust, beside plain
-//! operations, in one run (MAL-06, MAL-28).
+//! `nacre bench call`: methods of classes at a given depth; and the cost of Lua compared with Rust,
+//! beside plain operations, in one run (MAL-06, MAL-28).
 //!
 //! ```text
 //!  --class C --method M   one method until the time is up: rate, latency, CPU, which activations answered, and that none of an object's went back
 //!  otherwise              rounds of: plain omap set · tally.add in Rust · the same in Lua · tally.get in Rust · the same in Lua
 //! ```
-//! Operations are drained before the CPU is counted. The Lua class is installed under the name
-//! `bench_tally` and stays.
+//! All operations have completed before the CPU time is read. The Lua class is installed under the
+//! name `bench_tally` and stays installed.
 
 use super::cpu::{self, Used};
 use crate::cluster::{Place, Session};
@@ -68,13 +68,13 @@ pub struct Arguments {
     pub pool: String,
 }
 
-/// What was asked for, with the source that goes with every call if there is one.
+/// The parsed arguments, with the source to send with every call if there is one.
 struct Asked<'a> {
     arguments: &'a Arguments,
     script: Bytes,
 }
 
-/// What is done to an object.
+/// The operation on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
     Plain,
@@ -172,7 +172,7 @@ pub fn run(arguments: &Arguments, place: &Place, pool: PoolId, out: &mut Out) ->
     let slice = Duration::from_secs_f64(
         arguments.seconds / f64::from(ROUNDS * What::COMPARED.len() as u32),
     );
-    // One round that does not count: objects come into being, chunks are compiled.
+    // One warm-up round that is not measured: objects are created, chunks are compiled.
     for round in 0..=ROUNDS {
         for what in What::COMPARED {
             let mut sum = Sum::default();
@@ -287,7 +287,7 @@ fn measure(
 ) -> Result<()> {
     let mut flying = BTreeMap::new();
     let arguments = asked.arguments;
-    // Newest activation that answered, by object: later calls may not run an older one.
+    // The newest activation that answered, by object: later calls must not run an older one.
     let mut newest: BTreeMap<u64, u64> = BTreeMap::new();
     let before = cpu::used(Some(folder))?;
     let begun = Instant::now();

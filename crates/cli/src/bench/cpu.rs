@@ -1,4 +1,4 @@
-//! CPU time of this process and of the daemons, as the kernel accounts it.
+//! CPU time of this process and of the daemons, as accounted by the kernel.
 
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -7,8 +7,8 @@ use std::path::Path;
 /// Microseconds by process: user and system time, all threads.
 pub type Used = BTreeMap<String, u64>;
 
-/// A clock tick of `/proc`, in microseconds: Linux shows 100 a second to programs on every machine
-/// Rust runs on.
+/// A clock tick of `/proc`, in microseconds: Linux reports 100 ticks a second to programs on every
+/// machine Rust runs on.
 const TICK_US: u64 = 10_000;
 
 /// CPU time so far of this process (`client`) and of every process with a pid file below `run`.
@@ -29,17 +29,17 @@ pub fn used(run: Option<&Path>) -> Result<Used> {
         else {
             continue;
         };
-        // A daemon that stops right now takes its file with it.
+        // A daemon that is just stopping removes its file.
         let Ok(text) = std::fs::read_to_string(&path) else {
             continue;
         };
-        // Daemons name themselves in pid files, the keeper of `up --processes` only in its lock.
+        // Daemons are named by their pid files, the keeper of `up --processes` only by its lock.
         let pid = match path.extension().and_then(|ending| ending.to_str()) {
             Some("pid") => text.trim().parse().ok(),
             Some("lock") if name == "up" => signed(&text),
             _ => None,
         };
-        // Files outlive a crash, and the number may then be another program's.
+        // Files outlive a crash, and the number may then belong to another program.
         let daemon = |name: &str| name == ours || name.starts_with("ceph-");
         let pid = pid.filter(|pid: &u32| program(&pid.to_string()).is_ok_and(|name| daemon(&name)));
         if let Some(pid) = pid {
@@ -66,7 +66,7 @@ fn signed(text: &str) -> Option<u32> {
     rest.split_once(')')?.0.parse().ok()
 }
 
-/// What was used in between; a process that began later counts from its beginning.
+/// The usage in between; a process that started later counts from its start.
 #[must_use]
 pub fn between(before: &Used, after: &Used) -> Used {
     after
@@ -80,7 +80,8 @@ pub fn between(before: &Used, after: &Used) -> Used {
         .collect()
 }
 
-/// User and system time in a line of `/proc/PID/stat`. The name in it may hold spaces and brackets.
+/// User and system time in a line of `/proc/PID/stat`. The name in it may contain spaces and
+/// brackets.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);

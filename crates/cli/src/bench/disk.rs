@@ -1,9 +1,9 @@
-//! `nacre bench disk`: what the disk does without us, for comparison in the same run (DESIGN §10).
+//! `nacre bench disk`: the disk's own performance, for comparison in the same run (DESIGN §10).
 //!
-//! * Three log appends at once: three files, preallocated as a store's log is, each 4 KiB and a
-//!   flush; what a replicated write has to wait for is the last of the three.
-//! * The same with one file: what a write and a flush take when nobody else wants the disk.
-//! * Sequential writes of 4 MiB past the page cache, a few in flight, and a flush at the end.
+//! * Three log appends at once: three files, preallocated like a store's log, each 4 KiB and a
+//!   flush; a replicated write has to wait for the last of the three.
+//! * The same with one file: the time of a write and a flush on an otherwise idle disk.
+//! * Sequential writes of 4 MiB bypassing the page cache, a few in flight, and a flush at the end.
 
 use crate::out::Out;
 use anyhow::{Context, Result, ensure};
@@ -17,16 +17,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// Copies of an object, and so logs that are flushed at once.
+/// Replicas of an object, and so logs that are flushed at once.
 const LOGS: usize = 3;
-/// Bytes of a log; used from the beginning again when its end is reached.
+/// Size of a log in bytes; used as a ring.
 const LOG_BYTES: u64 = 16 << 20;
 const APPEND: usize = 4096;
-/// Bytes of a large write, writes in flight, and bytes of the file they go to.
+/// Bytes of a large write, writes in flight, and bytes of their file.
 const LARGE: usize = 4 << 20;
 const IN_FLIGHT: usize = 4;
 const FILE_BYTES: u64 = 1 << 30;
-/// What unbuffered writes must be aligned to.
+/// Alignment of unbuffered writes.
 const ALIGN: usize = 4096;
 
 /// Arguments of `bench disk`.
@@ -40,7 +40,7 @@ pub struct Arguments {
     seconds: f64,
 }
 
-/// Files that go when this does.
+/// Files that are removed when this is dropped.
 struct Scratch(Vec<PathBuf>);
 impl Drop for Scratch {
     fn drop(&mut self) {
@@ -50,10 +50,10 @@ impl Drop for Scratch {
     }
 }
 
-/// Runs it.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// When the disk fails, or the folder's file system cannot do it.
+/// When the disk fails, or the directory's file system does not support it.
 pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     ensure!(
         arguments.seconds > 0.0 && arguments.seconds <= 600.0,
@@ -86,7 +86,7 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     out.value(&value)
 }
 
-/// Medians in microseconds, of so many logs: of one append, and until all that began together are
+/// Medians in microseconds, for `count` logs: of one append, and until all that began together are
 /// durable.
 fn flushes(dir: &Path, limit: Duration, count: usize) -> Result<(u64, u64)> {
     let paths: Vec<PathBuf> = (0..count)
@@ -96,7 +96,7 @@ fn flushes(dir: &Path, limit: Duration, count: usize) -> Result<(u64, u64)> {
     let mut logs = Vec::new();
     for path in &paths {
         let log = File::create(path).with_context(|| format!("making {}", path.display()))?;
-        // Written, not only reserved: a first write would change the file system's tables too.
+        // Written, not only reserved: a first write would change the file system's metadata too.
         for at in (0..LOG_BYTES).step_by(1 << 20) {
             log.write_all_at(&vec![1; 1 << 20], at)
                 .context("filling a log")?;
@@ -114,8 +114,8 @@ fn flushes(dir: &Path, limit: Duration, count: usize) -> Result<(u64, u64)> {
             if leads && begun.elapsed() > limit {
                 end.store(true, std::sync::atomic::Ordering::SeqCst);
             }
-            // Between its two waits nobody changes `end`: all threads see the same and leave in the
-            // same round.
+            // Between the two barriers `end` does not change: all threads see the same value and
+            // leave in the same round.
             start.wait();
             let ends = end.load(std::sync::atomic::Ordering::SeqCst);
             start.wait();
@@ -156,14 +156,14 @@ fn flushes(dir: &Path, limit: Duration, count: usize) -> Result<(u64, u64)> {
 }
 
 fn median(times_us: impl Iterator<Item = u64>) -> u64 {
-    // Bounds are needed: a histogram that grows by itself saturates where it happens to be.
+    // Bounds are needed: a histogram that resizes itself saturates at its current range.
     let mut histogram =
         Histogram::<u64>::new_with_bounds(1, 3_600_000_000, 3).expect("constant bounds");
     times_us.for_each(|us| histogram.saturating_record(us));
     histogram.value_at_quantile(0.5)
 }
 
-/// MB/s, and whether the page cache was really left out.
+/// MB/s, and whether the page cache was really bypassed.
 fn bandwidth(dir: &Path, limit: Duration) -> Result<(f64, bool)> {
     let path = dir.join("bench-large");
     let _scratch = Scratch(vec![path.clone()]);
@@ -227,7 +227,7 @@ mod tests {
         );
     }
 
-    /// Every median was 2 µs: the histogram had no bounds, and cut everything to its first two
+    /// Every median was 2 µs: the histogram had no bounds, and clamped everything to its first two
     /// values.
     #[test]
     fn a_median_is_the_one_in_the_middle() {

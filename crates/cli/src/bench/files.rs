@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  mkdir ─▶ create each ─▶ list, page by page ─▶ look each up ─▶ remove each ─▶ rmdir
-//!              └ depth calls under way, of so many clients
+//!              └ `depth` calls in flight, over all clients
 //! ```
-//! What the namespace costs, without a kernel between: µs of CPU per call of clients and of
-//! daemons. The looks are of clients of their own, which have nothing of it in memory.
+//! The cost of the namespace without the kernel: µs of CPU per call of clients and of daemons.
+//! Look-ups use separate clients, which have nothing cached.
 
 use super::cpu;
 use crate::cluster::{Place, host};
@@ -23,11 +23,11 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// The longest that a call may take.
+/// Time limit of a call.
 const CALL_MAX: Duration = Duration::from_mins(2);
-/// What is done a little later is done for what was measured.
+/// Delayed work within this time belongs to the measured calls.
 const SETTLED: Duration = Duration::from_secs(1);
-/// How much of a directory is asked for at a time, in bytes.
+/// Size of a page of a listing, in bytes.
 const PAGE: u32 = 1 << 20;
 
 /// Arguments of `bench files`.
@@ -53,7 +53,7 @@ pub struct Arguments {
     keep: bool,
 }
 
-/// Runs it.
+/// Runs the benchmark.
 ///
 /// # Errors
 /// A call fails, or a listing does not show each file once.
@@ -83,7 +83,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
         let readers = clients()?;
         steps.measure("list", count, || list(&readers[0], dir, count))?;
         let readers = clients()?;
-        // In another order than that of their making or of a listing.
+        // In another order than that of their creation or of a listing.
         let mut shuffled = names.clone();
         shuffled.sort_by_key(|name| name_hash(name).rotate_left(32));
         let lookup = |name: Name| FsCall::Lookup { dir, name };
@@ -126,7 +126,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     Ok(())
 }
 
-/// What each step took.
+/// Duration of each step.
 struct Steps {
     run: PathBuf,
     rows: Vec<Value>,
@@ -191,7 +191,7 @@ fn call(files: &FileSystem, call: FsCall) -> Result<FsAnswer> {
     answer(files.call(Ask::Names(call)))
 }
 
-/// Lists all of it: each name has to be there once.
+/// Lists the whole directory: each name must appear once.
 fn list(files: &FileSystem, dir: Ino, count: u64) -> Result<()> {
     let (mut after, mut listed) = (0, 0);
     loop {

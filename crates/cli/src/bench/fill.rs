@@ -1,12 +1,12 @@
-//! `nacre bench fill`: new objects until there is no space for more, and a part of them taken away
-//! again.
+//! `nacre bench fill`: writes new objects until there is no space for more, and removes a part of
+//! them.
 //!
 //! ```text
-//!  write:  objects 0, 1, 2, … ─▶ refused so often, or --objects of them ─▶ the longest refusal, the longest write
+//!  write:  objects 0, 1, 2, … ─▶ --refusals reached, or --objects written ─▶ the longest refusal, the longest write
 //!  thin:   all but each --keep-every'th are removed, which frees space in many small pieces
-//!  verify: those that may be there are read ─▶ how many are there; each is what was written
+//!  verify: possible objects are read ─▶ how many exist; each has its written content
 //! ```
-//! A set (`--set`) ties the runs together: its objects' names and contents follow from it.
+//! A set (`--set`) connects the runs: its objects' names and contents are derived from it.
 
 use super::workset::{Part, Workset};
 use crate::objects::{Ended, Failed, Objects, Window};
@@ -59,7 +59,7 @@ pub struct Arguments {
     pub pool: String,
 }
 
-/// What came of it.
+/// Results of a run.
 #[derive(Default)]
 struct Came {
     done: u64,
@@ -71,13 +71,13 @@ struct Came {
     longest_refusal: Duration,
 }
 
-/// Wrong objects that are shown.
+/// Maximum number of wrong objects shown.
 const SHOWN: usize = 20;
 
-/// Runs it on a pool that exists.
+/// Runs it on an existing pool.
 ///
 /// # Errors
-/// When the cluster cannot be reached, refuses for another reason than want of space, or an object
+/// When the cluster cannot be reached, refuses for another reason than lack of space, or an object
 /// is not what was written.
 pub fn run(
     arguments: &Arguments,
@@ -146,7 +146,7 @@ fn workset(arguments: &Arguments, pool: PoolId) -> Workset {
     }
 }
 
-/// Notes how an operation ended.
+/// Records the result of an operation.
 fn take(
     came: &mut Came,
     set: &Workset,

@@ -1,5 +1,5 @@
-//! What runs that write a history have in common: a clock, unique values, numbers of clients, dice,
-//! and the file (`docs/formats/history.md`).
+//! Common parts of runs that write a history: a clock, unique values, numbers of clients, random
+//! numbers, and the file (`docs/formats/history.md`).
 
 use anyhow::{Context, Result, ensure};
 use nacre_history::Record;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// One run.
 pub struct Run {
-    /// Names this run: what it makes is nobody else's.
+    /// Identifies this run: its objects have unique names.
     pub id: u64,
     begun: Instant,
     limit: Duration,
@@ -20,10 +20,10 @@ pub struct Run {
 }
 
 impl Run {
-    /// Begins a run of so many seconds.
+    /// Begins a run of `seconds`.
     ///
     /// # Errors
-    /// When that is no time.
+    /// When that is not a valid duration.
     pub fn begin(seconds: f64) -> Result<Self> {
         ensure!(
             seconds > 0.0 && seconds <= 1e6,
@@ -54,7 +54,7 @@ impl Run {
     pub fn next_client(&self) -> u64 {
         self.client.fetch_add(1, Ordering::Relaxed)
     }
-    /// A client's dice: numbers below what is asked for.
+    /// A client's random numbers, each below the argument.
     pub fn dice(&self, seed: u64) -> impl FnMut(u64) -> u64 + use<> {
         let mut random = (self.id ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1;
         move |below: u64| {
@@ -66,7 +66,7 @@ impl Run {
     }
 }
 
-/// Writes a history; how many operations, and how many of them without an answer.
+/// Writes a history; returns the number of operations, and of those without an answer.
 ///
 /// # Errors
 /// When the file cannot be written.

@@ -1,15 +1,15 @@
 //! `nacre bench keys`: what many clients and watchers see of a few keys of metadata, and whether it
-//! can be (MAL-10, -11, -16).
+//! is consistent (MAL-10, -11, -16).
 //!
 //! ```text
-//!  client ─ one request at a time ─▶ get, put, compare-and-set, two keys at once, a pair that is always written together
+//!  client ─ one request at a time ─▶ get, put, compare-and-set, two keys at once, a pair always written together
 //!     └─▶ its records: the history, for `nacre history check` (`docs/formats/history.md`)
-//!     └─▶ a revision older than one that anybody was told before it asked: stale, an error
-//!  watcher ─▶ every change of the keys: those that clients were told of are in it, once and in order; all watchers were told the same
+//!     └─▶ a revision older than one reported to any client before the request: stale, an error
+//!  watcher ─▶ every change of the keys: includes all that clients were told of, once and in order; the same for all watchers
 //! ```
-//! Each client and each watcher has a connection of its own. What has no answer in time is
-//! `unknown`, and its client goes on under a new number. A watcher that was away for too many
-//! changes is told so (`compacted`), and begins again: what it is held to begins there.
+//! Each client and each watcher has its own connection. A request unanswered in time is `unknown`,
+//! and its client continues under a new number. A watcher that was away for too many changes is
+//! told so (`compacted`), and starts again: it is checked from there on.
 
 use super::histories::{self, Run};
 use crate::cluster::{Place, host};
@@ -51,19 +51,19 @@ pub struct Arguments {
     history: PathBuf,
 }
 
-/// How long a request is waited for: longer than any fault that is survived.
+/// Time limit of a request: longer than any fault that is survived.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long watchers are waited for when nothing changes any more.
+/// Time limit for watchers to catch up once there are no more changes.
 const CATCH_UP: Duration = Duration::from_secs(60);
 
-/// A change, as a client or a watcher was told of it.
+/// A change, as reported to a client or a watcher.
 type Change = (u64, Name, u64);
 
 struct All {
     run: Run,
     keys: u64,
     prefix: String,
-    /// The newest revision that anybody was told.
+    /// The newest revision reported to any client.
     told: AtomicU64,
 }
 
@@ -71,11 +71,11 @@ impl All {
     fn key(&self, n: u64) -> Name {
         format!("{}k{n}", self.prefix).as_str().into()
     }
-    /// The last that changes.
+    /// The key that is changed last.
     fn end(&self) -> Name {
         format!("{}end", self.prefix).as_str().into()
     }
-    /// The pair: both always have one value.
+    /// A key of the pair: both always have the same value.
     fn pair(&self, half: char) -> Name {
         format!("{}pair/{half}", self.prefix).as_str().into()
     }
@@ -84,10 +84,10 @@ impl All {
 /// Runs the clients and watchers.
 ///
 /// # Errors
-/// When a client cannot go on, or was told what cannot be.
+/// When a client fails, or was told something inconsistent.
 pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     let run = Run::begin(arguments.seconds)?;
-    // Before anything runs: a file that cannot be written is found now.
+    // Before anything runs: detect now that a file cannot be written.
     histories::write(&arguments.history, &[])?;
     let prefix = format!("bench-keys/{:016x}/", run.id);
     let all = All {
@@ -129,7 +129,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
         while watching.load(Ordering::SeqCst) > 0 && since.elapsed() < CATCH_UP {
             std::thread::sleep(Duration::from_millis(20));
         }
-        // Whoever still waits is told that nothing comes any more.
+        // Watchers that still wait are told that no more changes follow.
         for one in &watching_on {
             one.stop()
                 .expect("only an embedded cluster can fail to stop");
@@ -176,11 +176,11 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     ))
 }
 
-/// What a watcher was told.
+/// Changes reported to a watcher.
 struct Watched {
-    /// All that it was told since it began, or began again.
+    /// All changes since it started, or started again.
     told: Vec<Change>,
-    /// It is held to what came after this revision.
+    /// It is checked from this revision on.
     after: u64,
     /// How often it was told that it had been away for too long.
     compacted: u64,
@@ -230,8 +230,8 @@ fn watcher(all: &All, cluster: &Cluster, begin: u64) -> Result<Watched> {
     }
 }
 
-/// Every watcher was told every change once, in order; `changes` are those that clients know of,
-/// sorted.
+/// Checks that every watcher got every change once, in order; `changes` are those that clients know
+/// of, sorted.
 fn judge(changes: &[Change], watchers: &[Watched]) -> Result<()> {
     for (n, watched) in watchers.iter().enumerate() {
         let Watched { told, after, .. } = watched;
@@ -305,13 +305,14 @@ fn compare(key: &Name, expect: Option<u64>) -> MetaCompare {
     }
 }
 
-/// One client until the time is up: its records, and the changes that it was told it made.
+/// Runs one client until the time is up; returns its records, and the changes that it made
+/// according to the answers.
 fn client(all: &All, seed: u64, cluster: &Cluster) -> Result<(Vec<Record>, Vec<Change>)> {
     let run = &all.run;
     let mut number = run.next_client();
     let mut draw = run.dice(seed);
     let (mut records, mut changes) = (Vec::new(), Vec::new());
-    // What each key was last seen to have: a compare-and-set that expects it has a chance.
+    // The last value seen of each key: a compare-and-set that expects it can succeed.
     let mut seen: BTreeMap<Name, Option<u64>> = BTreeMap::new();
     while !run.is_over() {
         let at = draw(all.keys);
@@ -319,7 +320,7 @@ fn client(all: &All, seed: u64, cluster: &Cluster) -> Result<(Vec<Record>, Vec<C
         let expect = seen.get(&key).copied().flatten();
         let (a, b) = (all.pair('a'), all.pair('b'));
         let value = run.next_value();
-        // What it does: kind, call, and what it writes where.
+        // The next action: kind, call, and the writes.
         let (op, call, writes) = match draw(8) {
             0 | 1 => (
                 Kind::Read,
@@ -366,7 +367,8 @@ fn client(all: &All, seed: u64, cluster: &Cluster) -> Result<(Vec<Record>, Vec<C
         let ended = cluster.meta(call).wait();
         let return_ns = run.now_ns();
         let record = |n: usize, key: &Name, value: Option<u64>| Record {
-            // The second key of a transaction is another register: for its history, another client.
+            // The second key of a transaction is another register: in its history, another
+            // client's.
             client: number + n as u64 * 1_000_000,
             op,
             key: key.to_string(),
@@ -431,7 +433,7 @@ fn client(all: &All, seed: u64, cluster: &Cluster) -> Result<(Vec<Record>, Vec<C
                     other => bail!("the answer to a request is {other:?}"),
                 }
             }
-            // It may have happened, or happen yet.
+            // It may have been executed, or may still be.
             Err(Error::TimedOut { .. } | Error::Meta(MetaError::Superseded {})) => {
                 for record in &mut new {
                     record.unknown = true;

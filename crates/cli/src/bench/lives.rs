@@ -1,9 +1,9 @@
-//! `nacre bench lives`: clients that connect, put one object and are gone, one after the other, as
-//! a job that runs every second does for months (F18). What a group remembers of each must not add
-//! up.
+//! `nacre bench lives`: clients that connect, put one object and disconnect, one after the other,
+//! as a job that runs every second does for months (F18). The state that a PG keeps for each must
+//! not accumulate.
 //!
 //! ```text
-//!  thread 0:  connect ─▶ put ─▶ gone ─▶ connect ─▶ put ─▶ gone ─▶ …     each a client of its own
+//!  thread 0:  connect ─▶ put ─▶ gone ─▶ connect ─▶ put ─▶ gone ─▶ …     each a separate client
 //!  thread 1:  connect ─▶ put ─▶ gone ─▶ …
 //! ```
 
@@ -36,7 +36,7 @@ pub struct Arguments {
     pub pool: String,
 }
 
-/// Runs them.
+/// Runs the clients.
 ///
 /// # Errors
 /// When one cannot connect, or its object is refused.

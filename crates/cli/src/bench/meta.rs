@@ -1,5 +1,5 @@
-//! `nacre bench meta`: how long a change of metadata takes, and how long until everybody who
-//! watches knows of it.
+//! `nacre bench meta`: the latency of a metadata change, and the time until all watchers have
+//! received it.
 
 use crate::cluster::{Place, host};
 use crate::out::Out;
@@ -38,7 +38,7 @@ fn micros(histogram: &Histogram<u64>) -> Value {
     let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
     json!({ "p50_ms": at(0.5), "p99_ms": at(0.99), "max_ms": histogram.max() as f64 / 1000.0, "mean_ms": histogram.mean() / 1000.0 })
 }
-/// Up to an hour. With bounds: one that was made without counts what is longer than 2 ms as 2 µs.
+/// Up to an hour. With bounds: a histogram without them counts values above 2 ms as 2 µs.
 fn times() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("constant bounds")
 }
@@ -46,7 +46,7 @@ fn record(histogram: &mut Histogram<u64>, took: Duration) {
     histogram.saturating_record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
 }
 
-/// Runs it.
+/// Runs the benchmark.
 ///
 /// # Errors
 /// When the monitors refuse, or a watch misses or repeats a change.
@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     let value = vec![b'x'; arguments.size];
     let mut sets = times();
     let mut gets = times();
-    // The first waits for the connection, which is not measured.
+    // The first one waits for the connection, which is not measured.
     let first = format!("{NAMESPACE}/first");
     writer.put(&first, Vec::new())?;
     let begun = Instant::now();
@@ -128,8 +128,8 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     ))
 }
 
-/// How long until every watcher knows of a change; and how many changes did not reach a watcher
-/// exactly once.
+/// The time until every watcher has received a change; and the number of changes that did not reach
+/// a watcher exactly once.
 fn fan_out(arguments: &Arguments, place: &Place) -> Result<(Histogram<u64>, u64)> {
     let writer = host::client(place, nacre_node::ADMIN)?;
     let mut told = times();
@@ -137,8 +137,8 @@ fn fan_out(arguments: &Arguments, place: &Place) -> Result<(Histogram<u64>, u64)
         .map(|_| host::client(place, nacre_node::ADMIN))
         .collect::<Result<_>>()?;
     let prefix = format!("{NAMESPACE}/watched/");
-    // From a revision that all of them can name: whichever monitor they are connected to, none
-    // begins late.
+    // From a revision that all of them can name: none begins late, whichever monitor it is
+    // connected to.
     let mut last = writer
         .meta_put(format!("{prefix}begin").as_str(), "")
         .wait()?;
@@ -186,7 +186,7 @@ fn next_event(watcher: &MetaWatcher) -> Result<u64> {
 mod tests {
     use super::*;
 
-    // Went red with a histogram without bounds: everything longer than 2 ms was counted as 2 µs.
+    // Failed with a histogram without bounds: everything longer than 2 ms was counted as 2 µs.
     #[test]
     fn what_takes_long_is_counted_as_long() {
         let mut histogram = times();

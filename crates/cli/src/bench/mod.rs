@@ -1,20 +1,20 @@
-//! `nacre bench …`: how fast, and whether it is right.
+//! `nacre bench …`: performance, and correctness under load.
 //!
-//! * [`object`]: writes, overwrites and reads at a depth, with what they cost in CPU; [`workset`]:
+//! * [`object`]: writes, overwrites and reads at a given depth, with their CPU cost; [`workset`]:
 //!   the objects;
 //! * [`register`]: a history of reads, writes and compare-and-sets, for `nacre history check`;
-//! * [`keys`]: the same of keys of metadata, with transactions and watchers;
-//! * [`ledger`]: objects of which is written down what was acknowledged, and reading them back from
-//!   those that are left;
+//! * [`keys`]: the same for keys of metadata, with transactions and watchers;
+//! * [`ledger`]: records the acknowledged content of objects, and reads them back from the
+//!   remaining OSDs;
 //! * [`files`]: names of a file system, many calls at a time;
-//! * [`fill`]: objects until there is no space; [`lives`]: clients that come, put one object and
-//!   go;
-//! * [`call`]: methods of classes, and what Lua costs;
-//! * [`scripts`]: scripts that mean no good, one after the other;
-//! * [`meta`]: changes of metadata, and how soon watchers know;
-//! * [`propagation`]: how soon a new version of a class is live everywhere;
-//! * [`disk`]: what the disk does without us;
-//! * [`cpu`]: time that processes have used.
+//! * [`fill`]: objects until there is no space; [`lives`]: clients that connect, put one object and
+//!   disconnect;
+//! * [`call`]: methods of classes, and the cost of Lua;
+//! * [`scripts`]: hostile scripts, one after the other;
+//! * [`meta`]: changes of metadata, and the delay until watchers receive them;
+//! * [`propagation`]: the delay until a new version of a class is active everywhere;
+//! * [`disk`]: the disk's own performance;
+//! * [`cpu`]: CPU time of processes.
 
 pub mod call;
 pub mod cpu;
@@ -74,7 +74,7 @@ pub enum Command {
 /// Runs a benchmark.
 ///
 /// # Errors
-/// When the cluster refuses, or something read back is not what was written.
+/// When the cluster refuses, or data read back are not what was written.
 pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
     if let Command::Disk(arguments) = command {
         return disk::run(arguments, out);
@@ -174,9 +174,9 @@ mod tests {
         }
     }
 
-    /// Two of three monitors were killed as a load began (chaos, seed 2301). That they could not
-    /// say which pools there are was taken for "no such pool"; the load asked for one, and was
-    /// told that it was there already.
+    /// Two of three monitors were killed as a load began (chaos, seed 2301). The failure to list
+    /// the pools was taken for "no such pool"; the load asked for one, and was told that it existed
+    /// already.
     #[test]
     fn who_cannot_say_which_pools_there_are_is_not_asked_to_make_one() {
         let mut cluster = Undecided::default();

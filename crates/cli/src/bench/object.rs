@@ -1,11 +1,11 @@
-//! `nacre bench object`: operations of one size at a depth.
+//! `nacre bench object`: operations of one size at a given depth.
 //!
 //! ```text
 //!  prefill, --warm-up ─▶ measured: `depth` in flight until the time is up ─▶ drained ─▶ --settle ─▶ --verify: all read back and compared
 //!                        └──────────────── CPU is counted from here to there ─────────────────┘
 //! ```
-//! A set of objects with a name (`--set`, `--keep`, `--prepared`) serves several runs: what is read
-//! cold was written before the daemons started.
+//! A named set of objects (`--set`, `--keep`, `--prepared`) serves several runs: objects read cold
+//! were written before the daemons started.
 
 use super::cpu::{self, Used};
 use super::workset::{Part, Workset, draw, shuffled};
@@ -135,7 +135,7 @@ impl Arguments {
         );
         Ok(())
     }
-    /// What tells the set's objects from others'.
+    /// The number in the names of the set's objects.
     fn run(&self) -> u64 {
         let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         match &self.set {
@@ -148,28 +148,28 @@ impl Arguments {
     }
 }
 
-/// What came of it.
+/// Results of a run.
 struct Measured {
     histogram: Histogram<u64>,
     elapsed: Duration,
     longest_gap: Duration,
     failed: u64,
     used: Used,
-    /// Payload bytes that the daemons received and copied; none when they do not say so.
+    /// Payload bytes that the daemons received and copied; `None` when they do not report it.
     moved: Option<Moved>,
 }
 
-/// When an operation was given up, the benchmark goes on for so much longer at most, until one is
-/// answered again: how long nobody was answered is not known otherwise.
+/// After an operation was given up the benchmark continues for at most this long until one is
+/// answered again: otherwise the length of the outage is unknown.
 const STUCK_MAX: Duration = Duration::from_mins(2);
 
-/// Daemons write down what they moved once a second.
+/// Longer than the interval, one second, at which daemons record the bytes that they moved.
 const MOVED_DELAY: Duration = Duration::from_millis(1200);
 
-/// Runs the benchmark on a pool that exists. `run_folder` has the daemons' pid files.
+/// Runs the benchmark on an existing pool. `run_folder` has the daemons' pid files.
 ///
 /// # Errors
-/// When the cluster refuses, or what is read back is not what was written.
+/// When the cluster refuses, or data read back are not what was written.
 pub fn run(
     arguments: &Arguments,
     cluster: &mut dyn Objects,
@@ -223,7 +223,7 @@ fn workset(arguments: &Arguments, pool: PoolId) -> Workset {
     }
 }
 
-/// What comes before measuring.
+/// Prepares the measurement.
 fn make_ready(
     arguments: &Arguments,
     objects: &mut Workset,
@@ -308,9 +308,9 @@ fn measure(
     let before = cpu::used(run_folder)?;
     let begun = Instant::now();
     let (mut last, mut longest_gap) = (begun, Duration::ZERO);
-    // The last that ended was given up: that is no answer.
+    // The last operation was given up: that is no answer.
     let mut stuck = false;
-    // One write of an object at a time: which of two came last would not be known.
+    // One write of an object at a time: otherwise the order of two would be unknown.
     let mut busy = std::collections::BTreeSet::new();
     loop {
         let may_last = if stuck { limit + STUCK_MAX } else { limit };
@@ -372,7 +372,7 @@ fn measure(
                 }
                 bar.tick();
             }
-            // It may or may not have happened; what is read back later may show either.
+            // It may or may not have been executed; a later read may show either.
             Err(Failed::Unknown(_)) => (failed, stuck) = (failed + 1, true),
             Err(why) => return Err(why).with_context(|| objects.name(at).to_string()),
         }
@@ -395,14 +395,14 @@ fn measure(
     })
 }
 
-/// What the daemons moved so far, once they have written it down.
+/// Bytes moved by the daemons so far, once they have recorded them.
 fn moved(run_folder: Option<&Path>) -> Option<Moved> {
     Moved::of_folder(run_folder?)?;
     std::thread::sleep(MOVED_DELAY);
     Moved::of_folder(run_folder?)
 }
 
-/// Reads all that was written; gives the names of what is not right.
+/// Reads all written objects; returns the names of wrong ones.
 fn verify(objects: &Workset, cluster: &mut dyn Objects) -> Result<Vec<String>> {
     let bar = progress::count("verifying", objects.begun.len() as u64);
     let mut wrong = Vec::new();
@@ -411,7 +411,7 @@ fn verify(objects: &Workset, cluster: &mut dyn Objects) -> Result<Vec<String>> {
         bar.inc(1);
         let right = match result {
             Ok(done) => objects.is_right(index, &done),
-            // Fine if no write of it is known to have happened.
+            // Valid if no write of it is known to have been executed.
             Err(Failed::Refused(OpFailure::NotFound {})) => objects.certain[index] == 0,
             Err(why) => {
                 return Err(why).with_context(|| format!("reading {} back", objects.name(index)));
@@ -465,7 +465,7 @@ fn report(
     } else {
         rounded(cpu as f64 / ops as f64)
     };
-    // Of all that came in through the daemons' sockets: each copy of an object counts.
+    // Of all bytes received through the daemons' sockets: each replica of an object counts.
     let share = |moved: Moved| (moved.copied as f64 / moved.received as f64 * 1e4).round() / 1e4;
     let copied = moved.filter(|moved| moved.received > 0).map(share);
     let quantile = |q: f64| histogram.value_at_quantile(q);
@@ -567,7 +567,7 @@ mod tests {
             .arguments
     }
 
-    /// Runs it on a cluster; gives how many operations were measured.
+    /// Runs it on a cluster; returns the number of measured operations.
     fn ops(line: &str, cluster: &mut Memory) -> Result<u64> {
         let arguments = arguments(line);
         arguments.check()?;

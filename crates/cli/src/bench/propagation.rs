@@ -1,10 +1,10 @@
-//! `nacre bench propagation`: how soon a new version of a class is live on every OSD (MAL-E8,
-//! MAL-73), as numbers and as a curve (SVG).
+//! `nacre bench propagation`: the delay until a new version of a class is active on every OSD
+//! (MAL-E8, MAL-73), as numbers and as a curve (SVG).
 //!
-//! Two clusters: a simulated one of as many OSDs as the paper's (the model is in
+//! Two clusters: a simulated one with as many OSDs as the paper's (the model is in
 //! `sim::propagation`), and real daemons on real stores, all in this process on one thread. There
-//! the news, the sources and everything else still go from daemon to daemon; what is missing are
-//! sockets, and what is there besides is that one processor does the work of all.
+//! the notifications, the sources and all other messages still go from daemon to daemon. Unlike on
+//! real machines there are no sockets, and one processor does the work of all.
 
 use crate::clock;
 use crate::cluster::host;
@@ -40,18 +40,18 @@ pub struct Arguments {
 }
 
 const MONS: u32 = 3;
-/// What a flush takes on a disk of 7,200 rotations a minute: some turns, and the seeks of the file
-/// system's journal.
+/// Duration of a flush on a disk with 7,200 rotations a minute: some rotations, and the seeks of
+/// the file system's journal.
 const HARD_DISK_MS: (u64, u64) = (8, 25);
 const NAME: &str = "updated";
 
 /// Runs it.
 ///
 /// # Errors
-/// When the real cluster cannot be started, or the file not be written.
+/// When the real cluster cannot be started, or the file cannot be written.
 pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
     let simulated = measure(&Setup::of(arguments.osds, MONS, arguments.updates), 1);
-    // A tenth of the OSDs: what the monitors send must not be a tenth.
+    // A tenth of the OSDs: the monitors' messages must not become a tenth.
     let few = measure(
         &Setup::of(
             (arguments.osds / 10).max(1),
@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments, out: &mut Out) -> Result<()> {
         ),
         1,
     );
-    // The paper's monitors had hard disks: a proposal every second, or as fast as it goes.
+    // The paper's monitors had hard disks: one proposal per second, or as fast as possible.
     let disks = Setup {
         flush_ms: Some(HARD_DISK_MS),
         ..Setup::of(3, MONS, arguments.updates.min(200))
@@ -147,7 +147,7 @@ fn figures(found: &Propagation) -> Value {
     })
 }
 
-/// Real daemons, all on this thread; another one gives the orders, as a client over loopback.
+/// Real daemons, all on this thread; another thread sends the commands, as a client over loopback.
 fn real(osds: u32, updates: u64) -> Result<Propagation> {
     let folder = Folder::new()?;
     host::init(
@@ -162,7 +162,7 @@ fn real(osds: u32, updates: u64) -> Result<Propagation> {
         },
     )?;
     let mut daemons = Pipelined::embedded(&folder.0, &RunOptions::default())?;
-    // So many are live everywhere: the next may come.
+    // The newest activation that is active everywhere: then the next update may follow.
     let live = AtomicU64::new(0);
     let mut out = Propagation::default();
     std::thread::scope(|scope| -> Result<()> {
@@ -241,7 +241,7 @@ fn order(folder: &Path, osds: u32, updates: u64, live: &AtomicU64) -> Result<Vec
     Ok(commits)
 }
 
-/// A folder that goes with its value.
+/// A directory that is removed when this is dropped.
 struct Folder(PathBuf);
 impl Folder {
     fn new() -> Result<Self> {
@@ -260,7 +260,7 @@ impl Drop for Folder {
     }
 }
 
-/// The first of so many ports that nobody listens at.
+/// The first of `count` consecutive ports without a listener.
 fn free_port(count: u32) -> Result<u16> {
     let count = u16::try_from(count)?;
     let free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
@@ -270,7 +270,8 @@ fn free_port(count: u32) -> Result<u16> {
         .context("no free ports")
 }
 
-/// Curves of distributions: how many of all (0 to 100 %) were live after so many milliseconds.
+/// Curves of distributions: the fraction (0 to 100 %) that was active after a number of
+/// milliseconds.
 fn svg(curves: &[(String, &[u64])]) -> String {
     let (width, height, left, bottom, top) = (640.0, 400.0, 60.0, 350.0, 30.0);
     const COLOURS: [&str; 3] = ["#1f77b4", "#d62728", "#2ca02c"];

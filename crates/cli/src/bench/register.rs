@@ -3,8 +3,8 @@
 //!
 //! A register is an object whose content is a number. A write replaces it; a compare-and-set
 //! compares the content, or that there is no object, and replaces it in one operation. Every client
-//! has a connection of its own and one operation in flight. One whose answer does not come is
-//! `unknown`, and its client goes on under a new number, since it may yet happen.
+//! has its own connection and one operation in flight. An operation without an answer is `unknown`,
+//! and its client continues under a new number, since it may still be executed.
 
 use super::histories::{self, Run};
 use crate::cluster::Session;
@@ -41,7 +41,7 @@ pub struct Arguments {
     pub pool: String,
 }
 
-/// What all clients share.
+/// State shared by all clients.
 struct Shared {
     pool: PoolId,
     keys: u64,
@@ -63,7 +63,7 @@ pub fn run(
         keys: u64::from(arguments.keys),
         run: Run::begin(arguments.seconds)?,
     };
-    // Before anything runs: a file that cannot be written is found now.
+    // Before anything runs: detect now that a file cannot be written.
     histories::write(&arguments.history, &[])?;
     let histories: Vec<Result<Vec<Record>>> = std::thread::scope(|scope| {
         let spawn = |seed| {
@@ -100,13 +100,13 @@ pub fn run(
     ))
 }
 
-/// One client until the time is up.
+/// Runs one client until the time is up.
 fn client(shared: &Shared, seed: u64, mut cluster: Box<dyn Session>) -> Result<Vec<Record>> {
     let run = &shared.run;
     let mut number = run.next_client();
     let mut draw = run.dice(seed);
     let mut records = Vec::new();
-    // What each register was last seen to have: a compare-and-set that expects it has a chance.
+    // The last value seen of each register: a compare-and-set that expects it can succeed.
     let mut seen = std::collections::BTreeMap::new();
     while !run.is_over() {
         let key = draw(shared.keys);
@@ -160,7 +160,7 @@ fn client(shared: &Shared, seed: u64, mut cluster: Box<dyn Session>) -> Result<V
                 record.result = Some(Outcome::Swapped(false));
                 seen.remove(&key);
             }
-            // Refused for a reason that is not the register's: it certainly did not happen.
+            // Refused for a reason unrelated to the register: it certainly was not executed.
             Err(Failed::Refused(_) | Failed::Foreign(_)) => {
                 record.fail = true;
                 record.return_ns = Some(return_ns);

@@ -1,10 +1,10 @@
-//! `nacre bench scripts`: scripts run on objects one after the other without a pause, as one client
-//! that means no good would send them (MAL-24).
+//! `nacre bench scripts`: scripts run on objects one after the other without a pause, as a hostile
+//! client would send them (MAL-24).
 //!
 //! ```text
 //!  FOLDER/*.lua ─▶ Eval on object 0, 1, … 7, 0, … ─▶ how each ended, and after how long ─▶ again from the first until the time is up
 //! ```
-//! What comes of a script is not judged here: whoever sent it knows what it should do.
+//! The results of the scripts are not checked here: their author knows what to expect.
 
 use crate::cluster::Place;
 use crate::objects::{call, operation};
@@ -44,7 +44,7 @@ struct Script {
     text: Bytes,
     runs: u64,
     longest: Duration,
-    /// What the last run failed with.
+    /// Error of the last failed run.
     failure: Option<String>,
 }
 

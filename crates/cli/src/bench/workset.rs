@@ -1,7 +1,7 @@
-//! The objects of a benchmark: their names, what is written to them, and what may be read of them.
+//! The objects of a benchmark: their names, their written contents, and valid results of reads.
 //!
-//! What is written is derived from (run, object, sequence) in every block, so that a block of
-//! another object, of another time, or torn between two writes is recognised.
+//! The content is derived from (run, object, sequence) in every block, so that a block of another
+//! object, of another time, or torn between two writes is recognised.
 
 use crate::objects::operation;
 use bytes::{Bytes, BytesMut};
@@ -10,15 +10,15 @@ use nacre_types::{ObjectId, PoolId, random::mix};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{SubOp, SubReply};
 
-/// Every written block begins with what it is, and goes on with noise drawn from that.
+/// Every block begins with its identity, followed by noise derived from that.
 const BLOCK: usize = 4096;
-/// The key of an omap that is set.
+/// The omap key that is set.
 const KEY: &[u8] = b"bench";
 
-/// Where an object's bytes are.
+/// Where an object's bytes are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// In its data, all of which is replaced.
+    /// In its data, which are replaced completely.
     Data,
     /// In the value of one key of its omap.
     Omap,
@@ -37,9 +37,9 @@ static NOISE: [u64; WORDS] = {
     noise
 };
 
-/// The content of an object after its write number `sequence`: in every block the same noise under
-/// another mask, which costs next to nothing beside the operation (a number drawn for every word
-/// was 5 % of a write of 4 MiB).
+/// The content of an object after its write number `sequence`: in every block the same noise with
+/// another mask, which costs next to nothing compared with the operation (a random number for every
+/// word was 5 % of a write of 4 MiB).
 fn content(run: u64, object: u64, sequence: u64, size: u64) -> Bytes {
     let size = usize::try_from(size).expect("at most an operation's bytes");
     let mut data = BytesMut::with_capacity(size);
@@ -61,19 +61,20 @@ fn content(run: u64, object: u64, sequence: u64, size: u64) -> Bytes {
     data.freeze()
 }
 
-/// What a benchmark knows about its objects.
+/// State of a benchmark's objects.
 pub struct Workset {
-    /// Where they are.
+    /// Their pool.
     pub pool: PoolId,
-    /// Tells this benchmark's objects from others'.
+    /// Distinguishes this benchmark's objects from others'.
     pub run: u64,
     /// Bytes of each.
     pub size: u64,
-    /// What of them is written and read.
+    /// The part of them that is written and read.
     pub part: Part,
-    /// Number of the last write of each object that was begun; 0 is none.
+    /// Number of the last write of each object that was begun; 0: none.
     pub begun: Vec<u64>,
-    /// Writes whose end is unknown: the content may be any of these besides the last certain one.
+    /// Number of the last certain write: the content may be that of any write since, whose result
+    /// is unknown.
     pub certain: Vec<u64>,
 }
 
@@ -82,7 +83,7 @@ impl Workset {
     pub fn name(&self, index: usize) -> ObjectId {
         ObjectId::named(&format!("bench-{:016x}-{index:08}", self.run))
     }
-    /// Its next write, and that one's number.
+    /// Its next write, with the write's number.
     pub fn write(&mut self, index: usize) -> (Operation, u64) {
         self.begun[index] += 1;
         let sequence = self.begun[index];
@@ -102,7 +103,7 @@ impl Workset {
             sequence,
         )
     }
-    /// Reads it.
+    /// A read of it.
     pub fn read(&self, index: usize) -> Operation {
         let op = match self.part {
             Part::Data => SubOp::Read {
@@ -115,7 +116,7 @@ impl Workset {
         };
         operation(self.pool, self.name(index), vec![op], Payload::new())
     }
-    /// Removes it.
+    /// A removal of it.
     pub fn remove(&self, index: usize) -> Operation {
         operation(
             self.pool,
@@ -124,15 +125,15 @@ impl Workset {
             Payload::new(),
         )
     }
-    /// Bytes that [`Self::read`] found.
+    /// Number of bytes found by [`Self::read`].
     pub fn found_len(&self, done: &Done) -> u64 {
         match self.part {
             Part::Data => nacre_wire::msg::payload_len(&done.payload) as u64,
             Part::Omap => value(done).map_or(0, |value| value.len() as u64),
         }
     }
-    /// Whether what [`Self::read`] found is what one of the writes since the last certain one
-    /// wrote.
+    /// Whether the result of [`Self::read`] is the content of one of the writes since the last
+    /// certain one.
     pub fn is_right(&self, index: usize, done: &Done) -> bool {
         let data = match self.part {
             Part::Data => Bytes::from(done.payload.concat()),

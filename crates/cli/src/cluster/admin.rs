@@ -1,4 +1,5 @@
-//! Commands that the monitors answer (`docs/formats/commands.md`), and how people see the answers.
+//! Commands that the monitors answer (`docs/formats/commands.md`), and the display of their
+//! answers.
 
 use super::{Commands, Session, snap};
 use crate::out::Out;
@@ -143,7 +144,7 @@ pub enum Log {
 
 type Render = fn(&Value) -> String;
 
-/// Asks, and shows the answer.
+/// Sends a command, and shows the answer.
 fn ask(
     cluster: &mut dyn Commands,
     out: &mut Out,
@@ -166,7 +167,7 @@ fn rows<'v>(reply: &'v Value, field: &str) -> &'v [Value] {
         .unwrap_or_default()
 }
 
-/// One field a line; what a command without a shape of its own answers.
+/// One field per line; for the answer of a command without its own format.
 fn fields(reply: &Value) -> String {
     let all = reply.as_object().into_iter().flatten();
     all.map(|(name, value)| format!("{name}: {}\n", show(name, value)))
@@ -435,7 +436,7 @@ fn state_of(reply: &Value) -> Result<String> {
         .context("the answer to `health` has no status")
 }
 
-/// The cluster at a glance.
+/// Shows the cluster's status.
 ///
 /// # Errors
 /// When the monitors do not answer.
@@ -443,7 +444,7 @@ pub fn show_status(cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
     ask(cluster, out, &Command::Status {}, status).map(drop)
 }
 
-/// What is wrong. The exit code is 1 when something is an error.
+/// Shows what is wrong. The exit code is 1 if something is an error.
 ///
 /// # Errors
 /// When the monitors do not answer.
@@ -461,7 +462,7 @@ pub fn show_health(cluster: &mut dyn Commands, detail: bool, out: &mut Out) -> R
     })
 }
 
-/// Space.
+/// Shows the space by pool.
 ///
 /// # Errors
 /// When the monitors do not answer.
@@ -469,12 +470,12 @@ pub fn show_df(cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
     ask(cluster, out, &Command::Df {}, df).map(drop)
 }
 
-/// Waits until nothing is wrong; `seen` is given every answer. Monitors do not miss OSDs that never
-/// reported: the caller says how many the cluster's configuration has, so that a cluster that is
-/// just being started is not called healthy for the daemons that were first.
+/// Waits until health is OK; `seen` gets every answer. Monitors do not report OSDs that have never
+/// reported: the caller passes the number in the cluster's configuration, so that a starting
+/// cluster does not count as healthy when only its first daemons run.
 ///
 /// # Errors
-/// When it takes longer than `limit`, with what is still wrong.
+/// When it takes longer than `limit`, with the remaining findings.
 pub fn wait_healthy(
     cluster: &mut dyn Commands,
     osds: usize,
@@ -678,7 +679,7 @@ pub fn log(log: Log, cluster: &mut dyn Commands, out: &mut Out) -> Result<()> {
             out.bytes(text.as_bytes())?;
         }
         out.finish()?;
-        // Where there were lines there may be more.
+        // After a full page there may be more lines.
         if rows(&reply, "lines").is_empty() {
             std::thread::sleep(Duration::from_millis(500));
         }

@@ -1,9 +1,9 @@
-//! `up --detach`: the same command again, in a process that no terminal owns.
+//! `up --detach`: the same command again, in a process without a terminal.
 //!
 //! ```text
 //!  nacre up --detach ──starts──▶ nacre up --in-background   output: DIR/run/up.log
 //!         ▲                                │
-//!         └── "ready 0.21" or the end ─────┘                over a socket that is its standard input
+//!         └── "ready 0.21" or the end ─────┘                over a socket, its standard input
 //! ```
 
 use super::host::open_log;
@@ -16,16 +16,16 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// How long the background process may be silent: it gives up by itself before that.
+/// How long the background process may be silent: it times out by itself before that.
 const SILENCE: Duration = Duration::from_secs(150);
 
-/// In the background process: where it says that it is ready.
+/// In the background process: the socket on which it reports that it is ready.
 pub struct Ready(UnixStream);
 
-/// Leaves the terminal.
+/// Detaches from the terminal.
 ///
 /// # Errors
-/// When standard input is not what [`start`] makes it.
+/// When standard input is not the socket from [`start`].
 pub fn begin() -> Result<Ready> {
     stop::leave_terminal();
     let input = std::io::stdin()
@@ -36,10 +36,10 @@ pub fn begin() -> Result<Ready> {
 }
 
 impl Ready {
-    /// Tells who waits.
+    /// Notifies the waiting process.
     ///
     /// # Errors
-    /// Never when nobody waits any more: the cluster goes on.
+    /// Never when no process waits any more: the cluster continues.
     pub fn announce(&mut self, took: Duration, missing: &[String]) -> Result<()> {
         crate::say::to_stdout(&format!(
             "{} ready after {:.2} s",
@@ -55,10 +55,11 @@ impl Ready {
     }
 }
 
-/// Starts the background process and waits until it is ready; gives the time that its daemons took.
+/// Starts the background process and waits until it is ready; returns the startup time of its
+/// daemons.
 ///
 /// # Errors
-/// What it said when it ended.
+/// Its last error when it ended.
 pub fn start(dir: &Path, processes: bool, first_pool: Option<u32>) -> Result<Duration> {
     let dir = dir
         .canonicalize()
@@ -81,11 +82,11 @@ pub fn start(dir: &Path, processes: bool, first_pool: Option<u32>) -> Result<Dur
     wait_for(command, &run.join("up.log"), "the cluster did not start")
 }
 
-/// Starts a background process with that log, and waits until it is ready; gives the time that it
-/// took.
+/// Starts a background process with that log, and waits until it is ready; returns its startup
+/// time.
 ///
 /// # Errors
-/// What it said when it ended.
+/// Its last error when it ended.
 pub fn wait_for(mut command: Command, path: &Path, failed: &str) -> Result<Duration> {
     let mut log = open_log(path)?;
     let begins = log
@@ -97,7 +98,7 @@ pub fn wait_for(mut command: Command, path: &Path, failed: &str) -> Result<Durat
         .stdout(log.try_clone().context("using the log twice")?)
         .stderr(log);
     let mut child = command.spawn().context("starting the background process")?;
-    // Its end of the socket: once it is gone, reading ends.
+    // Closes this process's end of the socket: reading then ends with the child.
     drop(command);
     ours.set_read_timeout(Some(SILENCE))
         .context("setting a time limit")?;
@@ -124,7 +125,7 @@ pub fn wait_for(mut command: Command, path: &Path, failed: &str) -> Result<Durat
     bail!(said.unwrap_or_else(|| format!("{failed} ({ended}); {} says more", path.display())))
 }
 
-/// The last error in the log after `begins`.
+/// The last error in the log after offset `begins`.
 fn last_error(path: &Path, begins: u64) -> Option<String> {
     let mut file = std::fs::File::open(path).ok()?;
     file.seek(SeekFrom::Start(begins)).ok()?;

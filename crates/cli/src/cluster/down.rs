@@ -1,7 +1,7 @@
-//! `nacre down`: stops whatever runs in a folder, embedded or as processes.
+//! `nacre down`: stops all processes of a directory, embedded or separate.
 //!
-//! What `nacre up --mount` mounted is unmounted first: what was changed there can only be made safe
-//! while the cluster runs.
+//! Mounts of `nacre up --mount` are unmounted first: their changes can only be made durable while
+//! the cluster runs.
 
 use super::Place;
 use super::host;
@@ -15,7 +15,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long the cluster may take to answer before a mount is taken off.
+/// How long the cluster may take to answer before unmounting.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Arguments of `down`.
@@ -30,7 +30,7 @@ pub struct Arguments {
     pub force: bool,
 }
 
-/// Stops it, and says what it did.
+/// Stops it, and reports the stopped processes.
 ///
 /// # Errors
 /// When nothing runs there, or it may not be stopped.
@@ -44,7 +44,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
             dir.display()
         );
     }
-    // This command may itself be in the mount: where a relative name leads ends with that.
+    // This command may itself run in the mount: a relative name is invalid once it is unmounted.
     let whole = dir
         .canonicalize()
         .with_context(|| format!("finding {}", dir.display()))?;
@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     bar.finish_and_clear();
     let (unmounted, stopped) = stopped?;
     let stopped = match (stopped, take_off::all_safe(&unmounted)) {
-        // What may be lost is the news, whatever else there is to say.
+        // Possible data loss is reported in any case.
         (Err(why), Err(lost)) => bail!("{lost}; {why}"),
         (stopped, _) => stopped?,
     };
@@ -91,7 +91,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     take_off::all_safe(&unmounted)
 }
 
-/// Unmounts what `nacre up --mount` mounted, if the cluster can make it safe.
+/// Unmounts what `nacre up --mount` mounted, if the cluster can make the changes durable.
 fn unmount(place: &Place, dir: &Path, force: bool) -> Result<Vec<TakenOff>> {
     let run = locks::run_folder(dir);
     let waiting: Vec<_> = take_off::waiting(&run)?
@@ -113,7 +113,7 @@ fn unmount(place: &Place, dir: &Path, force: bool) -> Result<Vec<TakenOff>> {
         );
     }
     let answer = host::ask_patiently(place.path(), ANSWER_MAX).and_then(|mut cluster| {
-        // That there is a leader is what counts; which state things are in is not.
+        // It only matters that there is a leader, not the state of the cluster.
         cluster.command(&Command::Status {})
     });
     match answer {

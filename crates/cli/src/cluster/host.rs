@@ -1,8 +1,8 @@
-//! The only place that knows how daemons and connections are made: everything else in this crate
-//! sees [`Session`] and [`Running`].
+//! The only module that creates daemons and connections: everything else in this crate sees
+//! [`Session`] and [`Running`].
 //!
-//! A connection is a client of its own that is turned by the caller's thread
-//! (`nacre_node::Pipelined`), and beside it one for commands.
+//! A connection is a separate client that runs on the caller's thread (`nacre_node::Pipelined`),
+//! together with another one for commands.
 
 use super::{Commands, Metadata, Place, Session};
 use crate::object::pools;
@@ -34,29 +34,30 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// An operation without an answer for so long has an unknown end.
+/// An operation unanswered for this long has an unknown result.
 const OPERATION_MAX: Duration = Duration::from_secs(30);
-/// For how long a first map, or a map with a pool just made, is waited for.
+/// Time limit for a first map, or a map with a new pool.
 const MAP_MAX: Duration = Duration::from_secs(10);
-/// After so long without the pool in the map, the monitors are asked whether there is one.
+/// After this time without the pool in the map, the monitors are asked whether it exists.
 const MAP_ASK: Duration = Duration::from_millis(500);
-/// Operations that one connection keeps in flight; the client's own bound is a little higher.
+/// Maximum number of operations in flight per connection; the client's own limit is a little
+/// higher.
 const IN_FLIGHT_MAX: usize = 1000;
 
-/// What a new cluster is made of.
+/// Properties of a new cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Monitors.
     pub mons: u32,
     /// OSDs.
     pub osds: u32,
-    /// The first port; daemons take the following ones. None: the first that are free.
+    /// The first port; daemons use the following ones. None: the first free ones.
     pub base_port: Option<u16>,
     /// The first daemon's address; the others have the following ones. None: all on 127.0.0.1.
     pub host: Option<Ipv4Addr>,
     /// Size of an OSD's store. None: what fits on the disk, at most 10 GiB.
     pub osd_bytes: Option<u64>,
-    /// Replicas of the pool `data`, which is to be made with the first start.
+    /// Replicas of the pool `data`, which is created at the first start.
     pub first_pool: Option<u32>,
 }
 
@@ -69,7 +70,7 @@ fn run_options() -> RunOptions {
 
 /// Daemons that run in this process.
 pub trait Running {
-    /// Ends an OSD as a crash would: nothing is flushed, nobody is told.
+    /// Ends an OSD as a crash would: nothing is flushed, no peer is notified.
     ///
     /// # Errors
     /// When there is none.
@@ -79,16 +80,16 @@ pub trait Running {
     /// # Errors
     /// When it does not start.
     fn start_osd(&mut self, osd: u32) -> Result<()>;
-    /// Copies of objects that an OSD has been brought since it started, if that can be known.
+    /// Replicas of objects that an OSD has recovered since it started, if known.
     fn recovered(&mut self, osd: u32) -> Option<u64>;
-    /// What a person should hear of since the last call: daemons that did not start, or stopped by
+    /// Human-readable news since the last call: daemons that did not start, or stopped by
     /// themselves.
     fn news(&mut self) -> Vec<String>;
-    /// OSDs that should be up.
+    /// Number of OSDs that should be up.
     fn osds(&mut self) -> usize;
-    /// Daemons that should run and do not, and why.
+    /// Daemons that should run and do not, with the reason.
     fn missing(&mut self) -> Vec<String>;
-    /// Why it will never be ready, if that is certain.
+    /// The reason why it will never be ready, if that is certain.
     fn hopeless(&mut self) -> Option<String>;
     /// Stops everything in order.
     ///
@@ -97,7 +98,7 @@ pub trait Running {
     fn stop(self: Box<Self>) -> Result<()>;
 }
 
-/// An embedded cluster, and what of it has been told.
+/// An embedded cluster, and the news already reported.
 struct Here {
     embedded: Arc<Embedded>,
     told: BTreeSet<String>,
@@ -120,7 +121,7 @@ impl Running for Here {
     fn news(&mut self) -> Vec<String> {
         for line in self.embedded.take_log() {
             if let Some(log) = &mut self.log {
-                // A log that cannot be written must not stop the cluster.
+                // A failing log must not stop the cluster.
                 let _ = writeln!(log, "{} {line}", crate::clock::now_utc());
             }
         }
@@ -161,15 +162,15 @@ impl Running for Here {
 struct Connection {
     commands: Box<dyn Commands>,
     data: Box<dyn Driven>,
-    /// Who tells what is wrong.
+    /// Command to diagnose problems with this cluster.
     advice: &'static str,
-    /// In the order in which they began.
+    /// Operations in flight, in the order in which they began.
     flying: BTreeMap<OpId, Instant>,
     ended: VecDeque<(OpId, Ended)>,
-    /// Something was begun since the last turn.
+    /// Whether an operation was begun since the last turn.
     unsent: bool,
     polled: Vec<Completion>,
-    /// What watchers heard and nobody has taken yet.
+    /// Watchers' events not yet taken.
     heard: Vec<WatchEvent>,
 }
 
@@ -199,9 +200,9 @@ impl Connection {
         }
     }
 
-    /// Turns the connection once.
+    /// Runs one turn of the connection.
     fn turn(&mut self) {
-        // A turn waits first and sends last: what was just begun must leave before the waiting.
+        // A turn waits first and sends last: operations just begun must be sent before the wait.
         if std::mem::take(&mut self.unsent) {
             self.poll(Duration::ZERO);
         }
@@ -247,8 +248,8 @@ impl Connection {
         }
     }
 
-    /// Waits until the map knows the pool: it may have been made a moment ago, and the map may come
-    /// from a monitor that lags behind. That it was removed is the monitors' majority's word.
+    /// Waits until the map has the pool: it may be new, and the map may come from a lagging
+    /// monitor. That it does not exist is only decided by a majority of the monitors.
     fn await_pool(&mut self, pool: PoolId) -> Result<u32> {
         let begun = Instant::now();
         let mut asked = false;
@@ -411,7 +412,7 @@ impl Commands for Cluster {
     }
 }
 
-/// Connects to the cluster of a folder or file.
+/// Connects to the cluster of a directory or file.
 ///
 /// # Errors
 /// When its file is wrong.
@@ -425,7 +426,7 @@ pub fn connect(place: &Path, name: &str) -> Result<Box<dyn Session>> {
     )))
 }
 
-/// A Ceph cluster's monitors, spoken to in our dialect.
+/// A Ceph cluster's monitors, with Nacre's commands.
 struct CephCommands(Rados);
 impl Commands for CephCommands {
     fn command(&mut self, command: &Command) -> Result<Value> {
@@ -453,7 +454,7 @@ pub fn connect_ceph(conf: &Path, name: &str) -> Result<Box<dyn Session>> {
 /// The same, for objects of file systems.
 ///
 /// # Errors
-/// As there.
+/// As [`connect_ceph`].
 pub fn connect_ceph_for_files(conf: &Path, name: &str) -> Result<Box<dyn Session>> {
     let rados = Rados::connect(conf, name, &Bounds::default())?;
     let commands = Box::new(CephCommands(rados.clone()));
@@ -544,10 +545,10 @@ pub fn client(place: &Place, name: &str) -> Result<Cluster> {
     Ok(Cluster::connect_as(place.path(), name)?)
 }
 
-/// Makes a cluster in an empty folder.
+/// Makes a cluster in an empty directory.
 ///
 /// # Errors
-/// When the folder holds something.
+/// When the directory is not empty.
 pub fn init(dir: &Path, shape: &Shape) -> Result<()> {
     let Shape {
         mons,
@@ -586,7 +587,7 @@ pub fn is_there_already(why: &anyhow::Error) -> bool {
     )
 }
 
-/// The first of `count` ports of 127.0.0.1 in a row that are free, from one on.
+/// The first of `count` consecutive free ports of 127.0.0.1, starting at `from`.
 ///
 /// # Errors
 /// When there are none.
@@ -600,7 +601,7 @@ pub fn free_ports(from: u16, count: u32) -> Result<u16> {
     Ok(u16::try_from(base).expect("below 65536"))
 }
 
-/// Opens a log to write at its end; one of an earlier time that has grown large begins anew.
+/// Opens a log for appending; a large old one is replaced.
 ///
 /// # Errors
 /// The operating system's.
@@ -618,7 +619,7 @@ pub fn open_log(path: &Path) -> Result<File> {
         .with_context(|| format!("opening {}", path.display()))
 }
 
-/// Asks a cluster that may not answer yet, waiting for each answer so long at most.
+/// Connects to a cluster that may not answer yet, with a limit of `each` per answer.
 ///
 /// # Errors
 /// When its file is wrong.
@@ -657,7 +658,7 @@ pub fn start_without_servers(dir: &Path) -> Result<Box<dyn Running>> {
     }))
 }
 
-/// Runs one monitor until it is told to end.
+/// Runs one monitor until it is told to stop.
 ///
 /// # Errors
 /// When it does not start, or stops by itself.
@@ -673,7 +674,7 @@ pub fn run_mon(config: &Path, id: u32) -> Result<()> {
     )?)
 }
 
-/// Runs one OSD until it is told to end.
+/// Runs one OSD until it is told to stop.
 ///
 /// # Errors
 /// When it does not start, or stops by itself.
@@ -689,8 +690,8 @@ pub fn run_osd(config: &Path, id: u32) -> Result<()> {
     )?)
 }
 
-/// Runs servers of file systems until they are told to end: of our cluster's folder or file, or of
-/// a Ceph cluster.
+/// Runs servers of file systems until they are told to stop: for a cluster's directory or file, or
+/// for a Ceph cluster.
 ///
 /// # Errors
 /// When they do not start.
@@ -726,7 +727,8 @@ fn engines(conf: &Path, name: &str) -> Result<Arc<dyn Engines>> {
     Ok(Arc::new(CephEngines::find(conf, name)?))
 }
 
-/// Opens a file system of a cluster that runs; `about` is what `nacre fs clients` shows of it.
+/// Opens a file system of a running cluster; `about` is the description shown by `nacre fs
+/// clients`.
 ///
 /// # Errors
 /// There is no such file system, or no server for it; what is wrong with the cluster.
@@ -745,7 +747,7 @@ pub fn file_system(place: &Place, name: &str, about: &str) -> Result<FileSystem>
     }
 }
 
-/// What the servers of ranks say of themselves, as far as they answer in time.
+/// Status of the servers of ranks, of those that answer in time.
 ///
 /// # Errors
 /// The cluster's configuration cannot be used.
@@ -762,11 +764,11 @@ pub fn figures(
     })
 }
 
-/// Ctrl-C and the signal to end, watched from the moment this is made.
+/// Ctrl-C and SIGTERM, watched from the creation of this value.
 pub struct Ending(Signals);
 
 impl Ending {
-    /// Begins to watch.
+    /// Starts watching for signals.
     ///
     /// # Errors
     /// When signals cannot be watched.
@@ -775,11 +777,11 @@ impl Ending {
             Signals::new([SIGINT, SIGTERM]).context("watching for Ctrl-C")?,
         ))
     }
-    /// Whether one has come since the last call.
+    /// Whether a signal has arrived since the last call.
     pub fn has_come(&mut self) -> bool {
         self.0.pending().next().is_some()
     }
-    /// Waits for one, and tells the daemons' news meanwhile.
+    /// Waits for one, and reports the daemons' news meanwhile.
     pub fn wait(&mut self, daemons: &mut dyn Running) {
         while !self.has_come() {
             for line in daemons.news() {

@@ -1,10 +1,10 @@
-//! Daemons that come and go: what the monitors know, the store, and the entry in `cluster.toml`
+//! Adding and removing daemons: the monitors' state, the store, and the entry in `cluster.toml`
 //! change together.
 //!
 //! ```text
-//!  osd add:  checks here ─▶ monitors reserve number and place ─▶ store, entry      fails? the reservation is taken back
-//!  mon add:  checks here ─▶ monitors let it in               ─▶ store, entry      fails? it is removed again
-//!  rm:       monitors agree (and a monitor has left) ─▶ entry goes; the store's file stays for its owner to remove
+//!  osd add:  checks here ─▶ monitors reserve number and place ─▶ store, entry      failure: the reservation is cancelled
+//!  mon add:  checks here ─▶ monitors add it                   ─▶ store, entry      failure: it is removed again
+//!  rm:       monitors agree (and a monitor has left) ─▶ entry is removed; the store's file stays for the operator to remove
 //! ```
 
 use super::{Place, Session};
@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long a monitor's removal is waited for.
+/// Time limit of a monitor's removal.
 const LEAVES_IN: Duration = Duration::from_secs(30);
 
-/// A size as people write it.
+/// Parses a human-readable size.
 pub fn size(text: &str) -> Result<u64, String> {
     parse_size(text).ok_or_else(|| format!("`{text}` is no size; write it like 10GiB"))
 }
@@ -93,7 +93,7 @@ pub enum Mon {
     },
 }
 
-/// How a daemon that was added is started, given what runs now.
+/// How to start an added daemon, depending on what runs now.
 fn how_to_start(config: &Config, kind: &str, id: u32) -> Result<String> {
     let holders = locks::holders(&config.dir)?;
     let embedded = holders
@@ -110,7 +110,7 @@ fn how_to_start(config: &Config, kind: &str, id: u32) -> Result<String> {
     })
 }
 
-/// The address that was asked for, or the next one that is free.
+/// The requested address, or the next free one.
 fn free_address(config: &Config, who: &str, wanted: Option<String>) -> Result<String> {
     if let Some(address) = wanted {
         port_is_free(who, &address)?;
@@ -136,7 +136,7 @@ fn store_path(config: &Config, who: &str, wanted: Option<PathBuf>) -> Result<Pat
     }
 }
 
-/// OSDs that come and go.
+/// Adds and removes OSDs.
 ///
 /// # Errors
 /// When the monitors refuse, or the store cannot be made.
@@ -201,8 +201,8 @@ fn osd_add(
         host: host.unwrap_or_else(|| format!("host{id}")),
     };
     directory::may_add_osd(&config, osd, &entry)?;
-    // Named before it is made: whatever else comes under this number, such as the store that was
-    // removed, is refused.
+    // Its store is named before it is made: any other store with this number, such as a removed
+    // one, is refused.
     let store = directory::random_u128();
     cluster.command(&Command::OsdAdd(OsdAdd {
         osd: Some(nacre_command::Osd(osd)),
@@ -243,12 +243,12 @@ fn osd_add(
 fn osd_rm(osd: OsdId, force: bool, place: &Place, out: &mut Out) -> Result<()> {
     let (_changing, mut config) = place.config_to_change()?;
     let mut cluster = place.connect()?;
-    // The store that is there now: were this to arrive after the number was given to another, that
-    // one would stay.
+    // The current store: if this command arrived after the number was reassigned, the new OSD would
+    // stay.
     let map = cluster.command(&Command::MapDump {})?;
     let known = listed(&map, "osds", osd.0);
     let answer = if known.is_none() && config.osds.contains_key(&osd) {
-        // An earlier removal was done and not heard of.
+        // An earlier removal was executed without an answer.
         let lost = "the cluster did not have it any more";
         Ok(json!({ "id": osd.0, "lost": lost, "lost_groups": 0 }))
     } else {
@@ -300,7 +300,7 @@ fn osd_rm(osd: OsdId, force: bool, place: &Place, out: &mut Out) -> Result<()> {
     }
 }
 
-/// Monitors that come and go.
+/// Adds and removes monitors.
 ///
 /// # Errors
 /// When the monitors refuse, or the store cannot be made.
@@ -342,8 +342,8 @@ fn mon_add(
     };
     directory::may_add_mon(&config, id, &entry)?;
     let mut cluster = place.connect()?;
-    // What was promised to the others, an earlier store of this number promised: this one has a
-    // name of its own.
+    // An earlier store of this number made commitments to the other monitors: this one has its own
+    // number.
     let number = directory::random_mon_store();
     let store = Store(number.into());
     cluster.command(&Command::MonAdd {
@@ -377,7 +377,7 @@ fn mon_add(
     ))
 }
 
-/// The entry of that number in one of an answer's lists.
+/// The entry of that number in a list of an answer.
 fn listed<'a>(answer: &'a Value, list: &str, id: u32) -> Option<&'a Value> {
     answer[list]
         .as_array()?
@@ -389,8 +389,8 @@ fn store_of(listed: &Value) -> Option<Store> {
     listed["store"].as_str()?.parse().ok()
 }
 
-/// Its own vote may be needed for its removal: ended earlier, it could leave monitors behind that
-/// wait for it for ever.
+/// A monitor's own vote may be needed for its removal: if it ended earlier, the others might wait
+/// for it for ever.
 fn wait_until_gone(cluster: &mut dyn Session, id: MonId) -> Result<()> {
     let begun = Instant::now();
     loop {
@@ -414,10 +414,10 @@ fn mon_rm(mon: MonId, place: &Place, out: &mut Out) -> Result<()> {
     let stat = cluster.command(&Command::MonStat {})?;
     let known = listed(&stat, "mons", mon.0);
     let reply = if known.is_none() && config.mons.contains_key(&mon) {
-        // An earlier removal was done and not heard of.
+        // An earlier removal was executed without an answer.
         json!({ "id": mon.0, "left": stat["mons"].as_array().map(Vec::len) })
     } else {
-        // The store that is there now: a removal that arrives late does not remove its successor.
+        // The current store: a late removal does not remove its successor.
         let (id, store) = (nacre_command::Mon(mon), known.and_then(store_of));
         cluster.command(&Command::MonRm { id, store })?
     };

@@ -1,8 +1,8 @@
-//! Clusters: finding one, starting one, asking one.
+//! Clusters: finding, starting and querying them.
 //!
-//! * [`host`]: the only place that knows how daemons and connections are made;
+//! * [`host`]: the only module that creates daemons and connections;
 //! * [`admin`]: commands that the monitors answer;
-//! * [`members`]: OSDs and monitors that come and go, with their stores and entries in
+//! * [`members`]: adding and removing OSDs and monitors, with their stores and entries in
 //!   `cluster.toml`;
 //! * [`up`], [`processes`], [`background`], [`down`]: starting and stopping.
 
@@ -27,17 +27,17 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where a cluster is looked for when nobody says.
+/// Default location of a cluster.
 const DEFAULT: &str = "nacre-data";
-/// What makes a folder a cluster's.
+/// The file that marks a cluster's directory.
 const FILE: &str = "cluster.toml";
 
-/// What the commands need of a cluster's control path.
+/// A cluster's control path, as used by the commands.
 pub trait Commands {
-    /// Asks the monitors (`docs/formats/commands.md`).
+    /// Sends a command to the monitors (`docs/formats/commands.md`).
     ///
     /// # Errors
-    /// What they refuse, in their words, or that they do not answer.
+    /// The monitors' refusal, or that they do not answer.
     fn command(&mut self, command: &Command) -> Result<Value>;
     /// The pool of programs' sources.
     fn program_pool(&self) -> &'static str {
@@ -45,23 +45,22 @@ pub trait Commands {
     }
 }
 
-/// What the commands about service metadata need.
+/// Access to service metadata, as used by the commands.
 pub trait Metadata {
-    /// Carries out a request: the store's revision, and what came of it.
+    /// Executes a request; returns the store's revision, and the result.
     ///
     /// # Errors
-    /// It is refused, or its end is unknown.
+    /// It is refused, or its result is unknown.
     fn meta(&mut self, call: MetaCall) -> Result<(u64, MetaResult)>;
-    /// All keys of a span, and the revision that was read.
+    /// All keys of a span, and the revision of the read.
     ///
     /// # Errors
     /// As [`Self::meta`].
     fn list(&mut self, span: MetaSpan) -> Result<(Vec<MetaPair>, u64)>;
-    /// Tells of changes from a revision on (0: from now on), until `each` says that it has heard
-    /// enough.
+    /// Reports changes from a revision on (0: from now on), until `each` returns that it is done.
     ///
     /// # Errors
-    /// What `each` says, or that the cluster cannot be watched.
+    /// An error of `each`, or that the cluster cannot be watched.
     fn watch(
         &mut self,
         span: MetaSpan,
@@ -69,7 +68,7 @@ pub trait Metadata {
         each: &mut dyn FnMut(WatchNews) -> Result<bool>,
     ) -> Result<()>;
 
-    /// Ends leases of owners that are silent for so long, where clients have to do that.
+    /// Ends leases of owners that have been silent for `time`, where clients have to do that.
     ///
     /// # Errors
     /// As [`Self::meta`].
@@ -79,14 +78,14 @@ pub trait Metadata {
         Ok(())
     }
 
-    /// A key, as of now.
+    /// The current value of a key.
     ///
     /// # Errors
     /// As [`Self::meta`].
     fn get(&mut self, key: &str) -> Result<Option<MetaPair>> {
         Ok(self.list(MetaSpan::Key { key: key.into() })?.0.pop())
     }
-    /// Sets a key; the revision that did.
+    /// Sets a key; returns the revision of the change.
     ///
     /// # Errors
     /// As [`Self::meta`].
@@ -106,24 +105,25 @@ pub trait Metadata {
     }
 }
 
-/// A connection: a client of its own.
+/// A connection: a separate client.
 pub trait Session: Objects + Commands {}
 impl<T: Objects + Commands> Session for T {}
 
-/// What makes a name that of a Ceph cluster's configuration. How long a command waits for another
-/// that changes the cluster's file: longer than `mon rm` waits for the monitor to leave.
+/// How long a command waits for another one that changes the cluster's file: longer than `mon rm`
+/// waits for the monitor to leave.
 const CHANGING_MAX: Duration = Duration::from_secs(45);
-/// How long a command waits for a cluster that is not there to start.
+/// How long a command waits for a starting cluster.
 const STARTING: Duration = Duration::from_secs(1);
+/// Prefix of the path of a Ceph cluster's configuration.
 const CEPH: &[u8] = b"ceph:";
 
-/// A cluster, as the command line names it: its folder, or its file; or `ceph:` and the
+/// A cluster, as named on the command line: its directory, or its file; or `ceph:` and the
 /// configuration of a Ceph cluster.
 pub struct Place {
     path: PathBuf,
-    /// Of a Ceph cluster: its configuration.
+    /// Configuration of a Ceph cluster.
     ceph: Option<PathBuf>,
-    /// What the client calls itself.
+    /// Name of the client.
     name: String,
 }
 
@@ -150,17 +150,17 @@ impl Place {
     pub fn named(self, name: String) -> Self {
         Self { name, ..self }
     }
-    /// What the client calls itself: what it may do depends on it.
+    /// Name of the client, which determines its rights.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
-    /// What was named.
+    /// The path as given.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
-    /// What was named, for a process that is elsewhere.
+    /// The location for a process in another directory.
     ///
     /// # Errors
     /// There is no such file.
@@ -176,7 +176,7 @@ impl Place {
             &[CEPH, found.as_os_str().as_bytes()].concat(),
         )))
     }
-    /// The folder that holds the daemons' files.
+    /// The directory that holds the daemons' files.
     #[must_use]
     pub fn folder(&self) -> PathBuf {
         if self.path.is_file() {
@@ -198,12 +198,12 @@ impl Place {
             None => self.folder().join("run"),
         }
     }
-    /// Whether there is a cluster.
+    /// Whether the cluster exists.
     #[must_use]
     pub fn exists(&self) -> bool {
         self.path.is_file() || self.path.join(FILE).is_file()
     }
-    /// What its file says.
+    /// The content of its file.
     ///
     /// # Errors
     /// When there is no cluster, or the file is wrong.
@@ -222,10 +222,10 @@ impl Place {
         }
         Ok(nacre_node::Config::load(&self.path)?)
     }
-    /// What its file says, unless nothing runs there.
+    /// The content of its file, unless no daemon runs.
     ///
     /// # Errors
-    /// As [`Self::config`]; also when nothing runs: waiting for an answer would be in vain.
+    /// As [`Self::config`]; also when no daemon runs: waiting for an answer would be useless.
     pub fn config_of_running(&self) -> Result<nacre_node::Config> {
         let config = self.config()?;
         let begun = std::time::Instant::now();
@@ -239,8 +239,7 @@ impl Place {
         }
         Ok(config)
     }
-    /// What its file says, for a command that is going to change it, which no other one does
-    /// meanwhile.
+    /// The content of its file, with an exclusive lock for a command that will change it.
     ///
     /// # Errors
     /// As [`Self::config`]; also when the file has another name than the one that would be written.
@@ -252,7 +251,7 @@ impl Place {
             );
         }
         let dir = self.config()?.dir;
-        // What it said before this right was ours may have been changed by whoever had it.
+        // The previous holder may have changed what was read before the lock was acquired.
         let changing = nacre_node::locks::Changing::begin(&dir, CHANGING_MAX)?;
         Ok((changing, self.config()?))
     }

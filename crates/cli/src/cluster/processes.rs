@@ -1,13 +1,13 @@
-//! `up --processes`: every daemon a process of its own; this one starts, watches and stops them.
+//! `up --processes`: every daemon as a separate process; this one starts, monitors and stops them.
 //!
 //! ```text
 //!  keeper ──starts──▶ nacre mon run, nacre osd run, nacre mds run     output: DIR/run/osd.2.log
-//!     │◀── one ends: said, the others go on; `nacre osd run` by hand brings it back
-//!     └─── Ctrl-C, `nacre down`: TERM to all daemons of the folder, monitors last
+//!     │◀── one ends: reported, the others continue; `nacre osd run` starts it again
+//!     └─── Ctrl-C, `nacre down`: TERM to all daemons of the directory, monitors last
 //! ```
-//! The daemons are in process groups of their own, so that Ctrl-C reaches the keeper only and they
-//! end in order. They do not depend on it: when it is killed they go on, and `nacre down` finds
-//! them by their locks.
+//! The daemons have their own process groups, so that Ctrl-C only reaches the keeper and they are
+//! stopped in order. They do not depend on it: when it is killed they continue, and `nacre down`
+//! finds them by their locks.
 
 use super::host::{Running, open_log};
 use anyhow::{Context, Result, bail};
@@ -21,13 +21,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// How long daemons may take to end; each drains what it has in hand for two seconds at most.
+/// How long daemons may take to stop; each finishes its work in flight for two seconds at most.
 pub const STOP: Duration = Duration::from_secs(20);
 
-/// Servers of file systems: one that serves, and one that waits to take over.
+/// Servers of file systems: one active, and one standby.
 const SERVERS: u32 = 2;
 
-/// The daemons' processes, and the right to be the only one who starts them.
+/// The daemons' processes, and the exclusive right to start them.
 pub struct Keeper {
     dir: PathBuf,
     mons: usize,
@@ -38,10 +38,10 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts all daemons of a folder.
+    /// Starts all daemons of a directory.
     ///
     /// # Errors
-    /// When something runs there already, or a port is taken.
+    /// When something runs there already, or a port is in use.
     pub fn start(dir: &Path) -> Result<Self> {
         let config = Config::load(dir)?;
         let lock = Lock::keeper(&config)?;
@@ -105,7 +105,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Notices which have ended.
+    /// Detects ended processes.
     fn look(&mut self) {
         let mut gone = Vec::new();
         for (who, child) in &mut self.running {
@@ -130,9 +130,9 @@ impl Keeper {
         }
     }
 
-    /// Stops every daemon of the folder, also those that were started by hand.
+    /// Stops every daemon of the directory, including those started manually.
     fn end(&mut self) -> Result<Vec<stop::Stopped>> {
-        // A child that has not come to its lock yet is not found there.
+        // A child that has not taken its lock yet is not found there.
         let stopped = stop::stop_daemons(&self.dir, STOP);
         for child in self.running.values_mut() {
             let ended = matches!(child.try_wait(), Ok(Some(_)));
@@ -177,7 +177,7 @@ impl Running for Keeper {
         self.spawn(&OsdId(osd).to_string())
     }
     fn recovered(&mut self, _: u32) -> Option<u64> {
-        // Its own process counts that.
+        // Its own process handles that.
         None
     }
     fn news(&mut self) -> Vec<String> {

@@ -1,8 +1,7 @@
 //! `nacre pool snap …`: snapshots of a pool (CHECKLIST CEPH-09).
 //!
-//! A write preserves what the map of its OSD says. So `create` ends when the primaries of all
-//! groups have the map with the snapshot: what is written after it has ended is not in the
-//! snapshot, whoever writes it.
+//! A write preserves the snapshots in its OSD's map. So `create` ends when the primaries of all PGs
+//! have the map with the snapshot: no later write of any client is in the snapshot.
 
 use super::Session;
 use crate::object::pool_id;
@@ -42,13 +41,13 @@ pub enum Snap {
 }
 
 const SNAPS: &[Column] = &[("ID", "id"), ("NAME", "name"), ("SINCE", "created")];
-/// Groups that are asked at one time.
+/// Maximum number of PGs queried at a time.
 const GROUPS_MAX: usize = 64;
 
 /// Runs a command.
 ///
 /// # Errors
-/// When the monitors refuse, or a group does not answer.
+/// When the monitors refuse, or a PG does not answer.
 pub fn run(command: &Snap, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     match command {
         Snap::Create { pool, name } => create(pool, name.as_deref(), cluster, out),
@@ -108,7 +107,7 @@ fn create(pool: &str, name: Option<&str>, cluster: &mut dyn Session, out: &mut O
     }
 }
 
-/// Asks every group something with this epoch: its primary answers when it has that map.
+/// Queries every PG with this epoch: its primary answers when it has that map.
 fn tell_primaries(cluster: &mut dyn Session, pool: PoolId, epoch: u64) -> Result<()> {
     cluster.map_at_least(epoch)?;
     let groups = cluster.pg_num(pool)?;
@@ -130,10 +129,10 @@ fn tell_primaries(cluster: &mut dyn Session, pool: PoolId, epoch: u64) -> Result
     window.drain(&mut ended)
 }
 
-/// A snapshot of a pool by its name or number, and what it is called.
+/// Finds a snapshot of a pool by its name or number; returns its number and label.
 ///
 /// # Errors
-/// When there is none; then it names those that there are.
+/// When there is none; then it lists the existing ones.
 pub fn find(cluster: &mut dyn Session, pool: &str, what: &str) -> Result<(SnapId, String)> {
     let reply = list(cluster, pool)?;
     let snaps = reply["snaps"]
@@ -154,7 +153,7 @@ pub fn find(cluster: &mut dyn Session, pool: &str, what: &str) -> Result<(SnapId
         ));
     }
     if let Some(number) = number.filter(|_| reply["mode"] == "own") {
-        // Whether it lives is the OSD's to say: its map may be newer than this answer.
+        // The OSD decides whether it exists: its map may be newer than this answer.
         return Ok((SnapId(number), number.to_string()));
     }
     let known: Vec<&str> = snaps
@@ -171,7 +170,7 @@ pub fn find(cluster: &mut dyn Session, pool: &str, what: &str) -> Result<(SnapId
     )
 }
 
-/// What snapshots are called, by number; nothing in a pool whose clients have their own.
+/// Names of snapshots, by number; empty in a pool whose clients have their own snapshots.
 ///
 /// # Errors
 /// When the monitors do not answer.

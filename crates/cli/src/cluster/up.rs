@@ -1,16 +1,16 @@
-//! `nacre up`: a whole cluster (DESIGN §9), in this process or one process a daemon, here or in the
-//! background.
+//! `nacre up`: a whole cluster (DESIGN §9), in this process or with one process per daemon, in the
+//! foreground or background.
 //!
 //! ```text
-//!             folder empty? make it
+//!          directory empty? make it
 //!                     │
 //!   up                ├─▶ daemons here ──────────────┐
 //!   up --processes    ├─▶ a process each (processes) ┼─▶ ready: introduce ─▶ Ctrl-C ─▶ stop in order
-//!   up --detach       └─▶ one of the two, in a process of its own (background); returns when that is ready
+//!   up --detach       └─▶ one of the two, in a separate process (background); returns when that is ready
 //! ```
-//! The same folder may be started either way each time. `--mount` mounts a file system once the
-//! cluster is ready, also one that runs already (`crate::mount::with_up`); it is unmounted before
-//! the cluster stops.
+//! The same directory may be started in either way each time. `--mount` mounts a file system once
+//! the cluster is ready, also on a running cluster (`crate::mount::with_up`); it is unmounted
+//! before the cluster stops.
 
 use super::host::{self, Ending, Running, Shape};
 use super::processes::Keeper;
@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a cluster may take until every placement group serves.
+/// Time limit until every placement group serves.
 pub const READY: Duration = Duration::from_secs(60);
 
 /// What a new cluster is made of.
@@ -83,7 +83,7 @@ pub struct Arguments {
     first_pool: Option<u32>,
 }
 
-/// A cluster that runs, and a connection to it.
+/// A running cluster with a connection.
 pub struct Up {
     /// Its daemons.
     pub daemons: Box<dyn Running>,
@@ -93,11 +93,11 @@ pub struct Up {
     pub took: Duration,
 }
 
-/// Makes the folder's cluster if there is none. Returns the copies that its first pool should have,
-/// if it is new.
+/// Creates the directory's cluster if there is none. Returns the number of replicas of its first
+/// pool, if that is still to be created.
 ///
 /// # Errors
-/// When the folder cannot be used, or the numbers make no cluster.
+/// When the directory cannot be used, or the options are invalid.
 pub fn make(dir: &Path, new: &NewCluster) -> Result<Option<u32>> {
     let place = Place::new(Some(dir.to_owned()));
     if !place.exists() {
@@ -120,7 +120,7 @@ pub fn make(dir: &Path, new: &NewCluster) -> Result<Option<u32>> {
             },
         ) {
             Ok(()) => return Ok(Some(size)),
-            // Another `up` has made one meanwhile: it is as if it had been there.
+            // Another `up` has created one meanwhile: treat it as existing.
             Err(why) if host::is_there_already(&why) => {}
             Err(why) => return Err(why),
         }
@@ -147,20 +147,20 @@ pub fn make(dir: &Path, new: &NewCluster) -> Result<Option<u32>> {
             dir.display()
         );
     }
-    // A creation that ended before its pool was made.
+    // A creation that ended before its pool was created.
     Ok(creating::first_pool(dir))
 }
 
 /// Starts a cluster's daemons in this process and waits until they serve.
 ///
 /// # Errors
-/// When the folder cannot be used, or the cluster does not become ready.
+/// When the directory cannot be used, or the cluster does not become ready.
 pub fn start(dir: &Path, first_pool: Option<u32>) -> Result<Up> {
     let begun = Instant::now();
     serve(dir, begun, host::start(dir)?, first_pool, &mut || false)
 }
 
-/// Waits until every placement group serves, making the first pool if there is to be one.
+/// Waits until every placement group serves, creating the first pool if required.
 fn serve(
     dir: &Path,
     begun: Instant,
@@ -176,8 +176,7 @@ fn serve(
             took: begun.elapsed(),
         }),
         Err(why) => {
-            // What runs already must not be left behind; why it is not ready is the news, not how
-            // it stopped.
+            // Do not leave daemons running; report why it is not ready, not how it stopped.
             let _ = daemons.stop();
             Err(why)
         }
@@ -202,8 +201,8 @@ fn await_serving(
         }
         let seen = match cluster.command(&Command::Status {}) {
             Ok(status) => {
-                // Not those that were up in an earlier run's map: those that this run's monitors
-                // have heard of.
+                // Not the OSDs that were up in an earlier run's map: those that have reported in
+                // this run.
                 let all_up =
                     status["osds"]["reporting"].as_u64().unwrap_or(0) as usize >= daemons.osds();
                 if let (true, Some(size)) = (all_up, first_pool) {
@@ -215,8 +214,7 @@ fn await_serving(
                     first_pool = None;
                     continue;
                 }
-                // A cluster that is ready may still have something to say about itself, such as too
-                // few monitors.
+                // A ready cluster may still have findings, such as too few monitors.
                 if all_up && is_serving(&status) {
                     return Ok(());
                 }
@@ -245,7 +243,7 @@ fn is_serving(status: &Value) -> bool {
             .all(|state| state.split('+').any(|word| word == "active"))
 }
 
-/// What a cluster in one folder survives, and what not: one sentence.
+/// One sentence about the failures that a cluster in one directory survives.
 #[must_use]
 pub fn survives(size: u64, min_size: u64, mons: u64) -> String {
     let copies = if size == 1 {
@@ -269,7 +267,7 @@ pub fn survives(size: u64, min_size: u64, mons: u64) -> String {
     format!("{copies} on 1 disk: {osds}{of_mons}, not the disk")
 }
 
-/// As a word of a shell's command.
+/// Quotes a text as a word of a shell command.
 fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -279,7 +277,7 @@ fn shell_word(text: &str) -> String {
     }
 }
 
-/// Prints what there is now.
+/// Prints a summary of the cluster.
 ///
 /// # Errors
 /// When the monitors do not answer.
@@ -316,7 +314,7 @@ pub fn introduce(
         }))?;
         return out.finish();
     }
-    // For another terminal, in whatever directory.
+    // For another terminal, in any directory.
     let place = place.canonicalize().unwrap_or_else(|_| place.to_owned());
     let at = shell_word(&place.display().to_string());
     let where_ = if detached {
@@ -353,7 +351,7 @@ pub fn introduce(
     out.finish()
 }
 
-/// Runs a cluster until Ctrl-C, or sees to it that it runs.
+/// Runs a cluster until Ctrl-C, or ensures that it runs.
 ///
 /// # Errors
 /// When it does not start or stops by itself.
@@ -364,7 +362,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
         .then(background::begin)
         .transpose()?;
     let mut ending = Ending::watch()?;
-    // Before the folder is touched: who asks for too much, or a second time, changes nothing.
+    // Before the directory is touched: invalid or repeated requests change nothing.
     let mut wanted = arguments
         .mount
         .as_deref()
@@ -379,7 +377,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
         };
         make(&dir, &arguments.new)?;
         match mount_on_running(&dir, &holder, wanted, place, out) {
-            // What ran there was just ending: it is started.
+            // The running cluster was just ending: start it.
             Err(_) if running(&dir)?.is_none() => {}
             result => return result,
         }
@@ -451,7 +449,7 @@ pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     end(&dir, up.daemons)
 }
 
-/// What runs in a folder, for a sentence.
+/// The process running in a directory, for a message.
 fn running(dir: &Path) -> Result<Option<String>> {
     let sentence = |holder: &locks::Holder| {
         let pid = holder
@@ -462,7 +460,7 @@ fn running(dir: &Path) -> Result<Option<String>> {
     Ok(locks::holders(dir)?.first().map(sentence))
 }
 
-/// `--mount` on a cluster that runs already.
+/// `--mount` on a running cluster.
 fn mount_on_running(
     dir: &Path,
     holder: &str,
@@ -494,9 +492,9 @@ fn but_not_mounted(dir: &Path) -> String {
 /// Unmounts what `--mount` mounted, then stops the daemons.
 ///
 /// # Errors
-/// As [`Running::stop`]; something in a mount may be lost.
+/// As [`Running::stop`]; data in a mount may be lost.
 pub fn end(dir: &Path, daemons: Box<dyn Running>) -> Result<()> {
-    // The daemons must not run on because of what happens here.
+    // Failures here must not keep the daemons running.
     let unmounted = take_off::all(&locks::run_folder(dir), true);
     let all = unmounted.as_deref().unwrap_or_default();
     for one in all.iter().filter(|one| one.fault.is_none()) {
@@ -506,7 +504,7 @@ pub fn end(dir: &Path, daemons: Box<dyn Running>) -> Result<()> {
     take_off::all_safe(&unmounted?)
 }
 
-/// Waits until nothing is wrong, showing that it waits.
+/// Waits until health is OK, with a progress display.
 ///
 /// # Errors
 /// As [`admin::wait_healthy`].

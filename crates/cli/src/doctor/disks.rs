@@ -1,4 +1,4 @@
-//! The stores and what they lie on.
+//! The stores, and the disks and file systems below them.
 
 use super::{Finding, error, ok, permissions, warn};
 use crate::table::bytes;
@@ -8,18 +8,17 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A store: whose it is and how large it may become, and where it is. Without an owner: a folder to
-/// look at.
+/// A store: its owner and maximum size, and its path. Without an owner: a directory to examine.
 pub type Store = (Option<(String, u64)>, PathBuf);
 
-/// One file system, and what the stores on it may still ask of it.
+/// A file system, and the space that its stores may still use.
 struct Disk {
     folder: PathBuf,
     still_to_grow: u64,
     stores: usize,
 }
 
-/// Looks at all stores, and once at each file system that holds some.
+/// Examines all stores, and each of their file systems once.
 pub fn look(stores: &[Store], findings: &mut Vec<Finding>) {
     let mut disks: BTreeMap<u64, Disk> = BTreeMap::new();
     for (owner, path) in stores {
@@ -147,7 +146,7 @@ fn file_system(at: &str, kind: &str, keeps: Keeps) -> Finding {
     }
 }
 
-/// Below this nothing can go on.
+/// Below this no daemon can work.
 const SPACE_LEAST: u64 = 64 << 20;
 
 fn space(at: &str, found: Space, still_to_grow: u64, stores: usize) -> Finding {

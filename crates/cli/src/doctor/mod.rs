@@ -1,8 +1,8 @@
-//! `nacre doctor`: looks at the machine and the cluster's folder, says what is wrong and what to
-//! do.
+//! `nacre doctor`: examines the machine and the cluster's directory, and reports problems with
+//! recommended actions.
 //!
 //! ```text
-//!  machine  open files, I/O engine, clock          folder   stores: there? ours? space, file system, flushes
+//!  machine  open files, I/O engine, clock          stores   present? ours? space, file system, flushes
 //!                                                  run      locks, left-over pid files, ports
 //!                                                  cluster  if it runs: health, the monitors' clock
 //! ```
@@ -22,14 +22,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How bad something is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// It works, but somebody should know.
+    /// It works, but an operator should know.
     Warn,
-    /// It does not work, or data is at risk.
+    /// It does not work, or data are at risk.
     Error,
 }
 impl Severity {
@@ -42,16 +42,16 @@ impl Severity {
     }
 }
 
-/// What was looked at, and what was found.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// Of what, one word.
+    /// Its subject, one word.
     pub about: &'static str,
-    /// What was found.
+    /// The finding.
     pub text: String,
-    /// What to do about it; empty if nothing.
+    /// Recommended action; empty if none.
     pub what_to_do: String,
 }
 
@@ -80,7 +80,7 @@ fn error(about: &'static str, text: impl Into<String>, what_to_do: impl Into<Str
     }
 }
 
-/// Files that a daemon needs at once at least: stores, sockets of a few dozen clients and peers.
+/// Minimum number of open files for a daemon: stores, sockets of a few dozen clients and peers.
 const OPEN_FILES_LEAST: u64 = 256;
 const OPEN_FILES_GOOD: u64 = 4096;
 
@@ -111,12 +111,12 @@ fn engine() -> Finding {
     ok("engine", format!("{} ({uring})", machine::IO_ENGINE))
 }
 
-/// 2024-01-01: this program is younger.
+/// 2024-01-01: before this program existed.
 const NOT_BEFORE_MS: u64 = 1_704_067_200_000;
-/// Differences that nobody needs to hear of.
+/// Smaller differences are not reported.
 const CLOCK_SLACK_MS: u64 = 2_000;
 
-/// `seen`: times that others have noted, with what they are of.
+/// `seen`: times recorded by others, with their sources.
 fn clock(now_ms: u64, seen: &[(String, u64)]) -> Finding {
     let advice = "set it, and keep it with NTP; leases do not depend on it, but logs and people do";
     if now_ms < NOT_BEFORE_MS {
@@ -238,7 +238,7 @@ fn ports(config: &Config, running: &[String], findings: &mut Vec<Finding>) {
     }
 }
 
-/// What the running cluster says of itself.
+/// Queries the running cluster.
 fn ask(cluster: &mut dyn Commands, findings: &mut Vec<Finding>, times: &mut Vec<(String, u64)>) {
     match cluster.command(&Command::HealthDetail {}) {
         Ok(reply) => {
@@ -280,7 +280,7 @@ fn ask(cluster: &mut dyn Commands, findings: &mut Vec<Finding>, times: &mut Vec<
     }
 }
 
-/// Everything, worst last.
+/// All checks, the worst findings last.
 fn examine(place: &Place) -> Result<Vec<Finding>> {
     let mut findings = vec![open_files(machine::open_files_max()), engine()];
     let mut times: Vec<(String, u64)> = Vec::new();
@@ -392,7 +392,7 @@ fn as_json(finding: &Finding) -> Value {
     })
 }
 
-/// Looks, and tells. The exit code is 1 when something is an error.
+/// Runs all checks, and reports. The exit code is 1 if something is an error.
 ///
 /// # Errors
 /// When standard output is closed.

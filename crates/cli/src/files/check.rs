@@ -1,12 +1,12 @@
-//! `nacre fs check`, `nacre fs dump`: a file system's objects, looked at without its servers.
+//! `nacre fs check`, `nacre fs dump`: examines a file system's objects without its servers.
 //!
 //! ```text
 //!  the cluster is stopped ─▶ its daemons run in this process, without servers of file systems ─┐
 //!  it runs, no server has the rank ────────────────────────────────────────────────────────────┴▶ Claim ─▶ offline
-//!  a server has the rank ─▶ it writes everything (Flush) ─▶ looked at ─▶ Flush ─▶ what is found both times: online
-//!                            └ something is found, and is to be repaired ─▶ Wanted: it gives the rank back ─▶ Claim ─▶ offline
+//!  a server has the rank ─▶ it writes everything (Flush) ─▶ check ─▶ Flush ─▶ errors found both times: online
+//!                            └ errors found, to be repaired ─▶ Wanted: it releases the rank ─▶ Claim ─▶ offline
 //! ```
-//! Invariant: nothing is written but under a claim, and with `--repair`.
+//! Invariant: objects are only written under a claim, and with `--repair`.
 
 use super::claim::{Claim, Wanted};
 use super::{FsKey, FsSettings, PoolId, Shown, one};
@@ -30,37 +30,37 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Operations at a time.
+/// Operations in flight.
 const AT_ONCE: usize = 32;
-/// A server that is silent for so long has no rank any more: somewhat more than its lease.
+/// A server silent for this long has lost its rank: somewhat more than its lease.
 const LEASE_MAX: Duration = Duration::from_millis(3_700);
-/// Leases of servers that died have run out after so long.
+/// Leases of dead servers have expired after this time.
 const LEASES_MAX: Duration = Duration::from_secs(20);
-/// A repair takes so many steps at most: each looks at everything again.
+/// Maximum number of steps of a repair: each examines everything again.
 const STEPS_MAX: usize = 12;
-/// Clients show what they keep for so long after their server has gone.
+/// Clients may show cached data for this long after their server has ended.
 const SHOWN_MAX: Duration = Duration::from_millis(FS_LEASE_MS);
-/// How often what changes is looked at, until nothing that was found is found again.
+/// Maximum number of passes over a changing file system, until no earlier finding is found again.
 const LOOKS_MAX: usize = 4;
 
-/// What no data object knows.
+/// Information that data objects do not hold.
 const LOST: &str = "data objects do not say, so this is lost where an inode was: owners and modes, times, extended \
 attributes, second names, empty files, symbolic links, names of directories";
 
-/// What is to be done.
+/// Mode of a check.
 #[derive(Clone, Debug, Default)]
 pub struct How {
     /// Repair.
     pub repair: bool,
-    /// Names of data objects only.
+    /// Check only the names of data objects.
     pub quick: bool,
-    /// Believe backpointers.
+    /// Use backpointers.
     pub rebuild: bool,
-    /// Directories and journals are in this pool from now on.
+    /// The new pool of directories and journals.
     pub new_pool: Option<String>,
 }
 
-/// `fs check` and `fs rebuild`. The exit code says what was found.
+/// `fs check` and `fs rebuild`. The exit code reports the result.
 ///
 /// # Errors
 /// Standard output cannot be written.
@@ -76,7 +76,7 @@ pub fn run(name: &str, how: &How, place: &Place, out: &mut Out) -> Result<ExitCo
     }
 }
 
-/// A cluster that this process runs, as long as this lives.
+/// A cluster that this process runs as long as this value exists.
 struct Own(Option<Box<dyn host::Running>>);
 impl Own {
     /// Starts the cluster's daemons, if none runs.
@@ -92,12 +92,12 @@ impl Own {
                 .transpose()?,
         ))
     }
-    /// A file system. On a cluster that was just started, leases of servers that died run out
+    /// Looks up a file system. On a cluster that was just started, leases of dead servers expire
     /// first.
     fn one(&self, name: &str, place: &Place) -> Result<Shown> {
         let begun = Instant::now();
         if place.ceph().is_some() && !one(name, &mut *place.metadata()?)?.holders.is_empty() {
-            // Its server may be dead, and no other one there to notice.
+            // Its server may be dead, and no other server may be there to notice.
             place.metadata()?.settle(LEASE_MAX)?;
         }
         loop {
@@ -115,13 +115,13 @@ impl Own {
 impl Drop for Own {
     fn drop(&mut self) {
         if let Some(running) = self.0.take() {
-            // Why it was stopped early is said already.
+            // The reason for an early stop has been reported already.
             let _ = running.stop();
         }
     }
 }
 
-/// Whether nothing is wrong, or nothing any more.
+/// Whether no error was found, or all were repaired.
 fn check(name: &str, how: &How, place: &Place, out: &mut Out) -> Result<bool> {
     let own = Own::start(place)?;
     let shown = own.one(name, place)?;
@@ -142,8 +142,8 @@ fn check(name: &str, how: &How, place: &Place, out: &mut Out) -> Result<bool> {
     Ok(clean)
 }
 
-/// The same of one that servers have: they give it back for a repair, if there is something to be
-/// repaired.
+/// The same for a file system with servers: they release it for a repair, if there is something to
+/// repair.
 fn served(
     name: &str,
     how: &How,
@@ -168,7 +168,7 @@ fn served(
     )
 }
 
-/// The same of one that no server has, or has any more.
+/// The same for a file system without a server.
 fn offline(
     name: &str,
     how: &How,
@@ -187,7 +187,7 @@ fn offline(
     };
     let claim = Claim::take(name, &shown.settings, session, place)?;
     let served_until = wanted.is_some().then(Instant::now);
-    // The ranks are this command's: none has to be kept from servers any more.
+    // This command holds the ranks: servers need not be kept away any more.
     drop(wanted);
     let mut offline = Offline {
         session,
@@ -198,13 +198,13 @@ fn offline(
     let done = offline.check(name, how, out);
     match &done {
         Ok(_) => offline.claim.give_back()?,
-        // What it began may happen yet.
+        // Its operations may still be executed.
         Err(_) => offline.claim.leave(),
     }
     done
 }
 
-/// Directories and journals are in another pool from now on; nothing of them is there.
+/// Directories and journals are in another pool from now on; none of them exist there yet.
 fn new_pool(name: &str, pool: &str, session: &mut dyn Session, place: &Place) -> Result<PoolId> {
     let pool = pool_id(session, pool)?;
     let mut metadata = place.metadata()?;
@@ -258,12 +258,12 @@ fn config_of(shown: &Shown, quick: bool) -> CheckConfig {
     }
 }
 
-/// A file system that no server has.
+/// A file system without a server.
 struct Offline<'a> {
     session: &'a mut dyn Session,
     claim: Claim,
     config: CheckConfig,
-    /// Servers had it until then, and have written all: their clients wait for this to end.
+    /// When servers released it, with everything written: their clients wait for this command.
     served_until: Option<Instant>,
 }
 
@@ -337,7 +337,7 @@ impl Offline<'_> {
         let Self { session, claim, .. } = self;
         drive(*session, check, &mut || claim.keep(), &mut |_| Ok(()))
     }
-    /// Repairs step by step; what is left.
+    /// Repairs step by step; returns the remaining errors.
     fn repair(
         &mut self,
         mut report: Report,
@@ -398,8 +398,8 @@ impl Offline<'_> {
     }
 }
 
-/// A file system whose server goes on: what is found, and found again after it has written
-/// everything once more.
+/// Checks a file system while its server runs: errors that are found, and found again after the
+/// server has written everything once more.
 fn online(
     name: &str,
     session: &mut dyn Session,
@@ -427,7 +427,7 @@ fn online(
         if faults.is_empty() {
             break;
         }
-        // What changed meanwhile fits together differently now.
+        // Concurrent changes may have repaired or changed it.
         let again = look()?;
         faults.retain(|fault| again.faults().any(|other| other.is_same(fault)));
     }
@@ -452,7 +452,7 @@ fn say_online(name: &str, counts: &Counts, faults: &[Finding], out: &mut Out) ->
     out.line(&format!("{name}: {verdict}; {}", counts_text(counts)))
 }
 
-/// The server writes what it has in its journal.
+/// Makes the server write the changes in its journal.
 fn flush(files: &FileSystem, name: &str) -> Result<()> {
     let failed = |errno: u16| {
         let why = std::io::Error::from_raw_os_error(errno.into());
@@ -461,7 +461,7 @@ fn flush(files: &FileSystem, name: &str) -> Result<()> {
     files.flush().map_err(failed)
 }
 
-/// Performs what a check asks for.
+/// Executes the requests of a check.
 fn drive(
     session: &mut dyn Session,
     mut check: Check,

@@ -1,11 +1,11 @@
-//! A file system for one command: its ranks are taken as a server takes them, so that no server
-//! comes in between.
+//! A file system for one command: its ranks are taken as a server takes them, so that no server can
+//! take them meanwhile.
 //!
-//! The keys go with a lease that is renewed while the command works. Should it be lost, the next
-//! holder fences this command's client before it begins.
+//! The keys are attached to a lease that is renewed while the command works. If the lease is lost,
+//! the next holder fences this command's client before it begins.
 //!
-//! Servers that have ranks are asked for them with a key of its own ([`Wanted`]), and take none as
-//! long as it is there. It goes with its lease, so they go on if the command dies.
+//! Servers with ranks are asked for them by a separate key ([`Wanted`]), and take none as long as
+//! it exists. It is deleted with its lease, so they continue if the command dies.
 
 use super::one;
 use crate::cluster::{Metadata, Place, Session};
@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 
 const TTL: Duration = Duration::from_secs(30);
 const RENEW: Duration = Duration::from_secs(5);
-/// A server that stands still has lost its rank after so long, and one that cannot write its
-/// journal gives it back after twenty seconds.
+/// A server that hangs loses its rank within this time, and one that cannot write its journal
+/// releases it after twenty seconds.
 const GIVEN_BACK_MAX: Duration = Duration::from_secs(40);
-/// It is said again after so long: a server that has just taken a rank may not have heard it.
+/// Interval of repetition: a server that has just taken a rank may have missed the key.
 const SAY_AGAIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -48,17 +48,17 @@ pub fn is(key: Name, target: MetaTarget) -> MetaCompare {
     }
 }
 
-/// No server has, or takes, a rank of a file system as long as this lives.
+/// No server has, or takes, a rank of a file system as long as this exists.
 pub struct Wanted {
     metadata: Box<dyn Metadata>,
     lease: u64,
 }
 
 impl Wanted {
-    /// Asks the servers for their ranks, and waits until they have given them back.
+    /// Asks the servers for their ranks, and waits until they have released them.
     ///
     /// # Errors
-    /// One does not.
+    /// A server does not release its rank.
     pub fn ask(name: &str, place: &Place) -> Result<Self> {
         let mut metadata = place.metadata()?;
         let lease = grant(&mut *metadata)?;
@@ -97,7 +97,7 @@ impl Wanted {
 
 impl Drop for Wanted {
     fn drop(&mut self) {
-        // If that fails it runs out.
+        // If that fails it expires.
         let _ = self.metadata.meta(MetaCall::Revoke { lease: self.lease });
     }
 }
@@ -110,7 +110,7 @@ fn grant(metadata: &mut dyn Metadata) -> Result<u64> {
     }
 }
 
-/// The one that had a rank last acts no more.
+/// Fences the last holder of a rank.
 ///
 /// # Errors
 /// The cluster refuses.
@@ -119,12 +119,12 @@ pub fn fence(session: &mut dyn Session, holder: &FsHolder) -> Result<()> {
     let reply = session
         .command(&Command::FenceAdd(fence))
         .context("fencing the last server")?;
-    // What this client does from here on brings the fence to the OSDs that it reaches.
+    // This client's operations from here on bring the fence to the OSDs that it reaches.
     session.map_at_least(reply["epoch"].as_u64().unwrap_or_default())
 }
 
 impl Claim {
-    /// Takes all ranks, after what had them last was fenced.
+    /// Takes all ranks, after fencing their last holders.
     ///
     /// # Errors
     /// A server has one, or takes one at the same time.
@@ -230,15 +230,16 @@ impl Claim {
         Ok(())
     }
 
-    /// The next holder fences this command's client first: what it began may happen yet.
+    /// The next holder fences this command's client first: its operations may still be executed.
     pub fn leave(&mut self) {
-        // If that fails it runs out.
+        // If that fails it expires.
         let _ = self.metadata.meta(MetaCall::Revoke { lease: self.lease });
     }
-    /// The ranks are as if nothing had ever had them: nothing of this command is in flight.
+    /// Releases the ranks as if they had never had a holder: no operation of this command is in
+    /// flight.
     ///
     /// # Errors
-    /// The monitors do not answer: the lease runs out then.
+    /// The monitors do not answer: the lease expires then.
     pub fn give_back(&mut self) -> Result<()> {
         let (mut compares, mut then) = (Vec::new(), Vec::new());
         for rank in (0..self.ranks).map(Rank) {

@@ -1,4 +1,4 @@
-//! `nacre fs clients`, `nacre fs evict`: who has a file system in use, and the end of one that does
+//! `nacre fs clients`, `nacre fs evict`: the clients of a file system, and the end of one that does
 //! not answer.
 
 use crate::cluster::{Place, host};
@@ -19,10 +19,10 @@ const COLUMNS: &[Column] = &[
     ("ABOUT", "about"),
 ];
 
-/// Shows them.
+/// Lists the clients.
 ///
 /// # Errors
-/// No server has it.
+/// The file system has no server.
 pub fn list(name: &str, place: &Place, out: &mut Out) -> Result<()> {
     let files = connect(name, place)?;
     let me = files.id();
@@ -37,7 +37,7 @@ pub fn list(name: &str, place: &Place, out: &mut Out) -> Result<()> {
     out.bytes(table(COLUMNS, &rows).as_bytes())
 }
 
-/// Ends the session of one.
+/// Ends a client's session.
 ///
 /// # Errors
 /// There is none of this name.
@@ -59,10 +59,10 @@ pub fn evict(name: &str, which: &str, place: &Place, out: &mut Out) -> Result<()
     ))
 }
 
-/// Those that have it in use beside this command, for people.
+/// Clients other than this command, human-readable.
 ///
 /// # Errors
-/// No server has it.
+/// The file system has no server.
 pub fn others(name: &str, place: &Place) -> Result<Vec<String>> {
     let files = connect(name, place)?;
     let mut all = all(&files, name)?;

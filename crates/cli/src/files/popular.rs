@@ -1,4 +1,4 @@
-//! `nacre fs popular`: which directories were asked for of late.
+//! `nacre fs popular`: recently requested directories.
 
 use super::Shown;
 use crate::cluster::Place;
@@ -7,14 +7,14 @@ use nacre_types::Rank;
 use nacre_wire::msg::fs::FsPopular;
 use serde_json::{Value, json};
 
-/// What is shown of each.
+/// Columns of the list.
 pub const COLUMNS: &[Column] = &[
     ("RANK", "rank"),
     ("REQUESTS/S", "per_second"),
     ("DIRECTORY", "path"),
 ];
 
-/// The directories of all ranks, the one of which most was asked first.
+/// The directories of all ranks, the most requested first.
 ///
 /// # Errors
 /// The cluster's configuration cannot be used.

@@ -1,4 +1,4 @@
-//! `nacre fs quota …`: bounds of what may be below a directory.
+//! `nacre fs quota …`: limits of the contents of a directory.
 
 use super::one;
 use crate::cluster::{Place, host};
@@ -117,7 +117,7 @@ fn set(
     show(name, path, &quotas, out)
 }
 
-/// Does something with a directory.
+/// Runs an operation on a directory.
 fn with<T>(
     name: &str,
     path: &str,

@@ -15,10 +15,10 @@ use nacre_wire::msg::client::OpFailure;
 use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaResult, MetaTarget};
 use serde_json::json;
 
-/// Ranks that a file system may have here. (Numbers of inodes have room for 65,536.)
+/// Maximum number of ranks of a file system. (Inode numbers have space for 65,536.)
 pub const MAX: i64 = 1024;
 
-/// Makes the objects that ranks from `from` on begin with.
+/// Creates the initial objects of the ranks from `from` on.
 ///
 /// # Errors
 /// The cluster refuses.
@@ -41,7 +41,7 @@ pub fn make(session: &mut dyn Session, settings: &FsSettings, from: u16) -> Resu
         for operation in first_objects_owned(&config, now, owner) {
             match call(session, operation)? {
                 Ok(_) => {}
-                // Its answer was lost, and it was begun again.
+                // Its answer was lost, and it was resent.
                 Err(Failed::Refused(OpFailure::AlreadyExists {})) => {}
                 Err(why) => bail!("the first objects of {rank} cannot be made: {why}"),
             }
@@ -50,10 +50,10 @@ pub fn make(session: &mut dyn Session, settings: &FsSettings, from: u16) -> Resu
     Ok(())
 }
 
-/// A file system has more ranks.
+/// Increases the number of ranks of a file system.
 ///
 /// # Errors
-/// There is none of this name; it has more already.
+/// There is none of this name; it has more ranks already.
 pub fn grow(name: &str, ranks: u16, place: &Place, out: &mut Out) -> Result<()> {
     let mut metadata = place.metadata()?;
     let shown = one(name, &mut *metadata)?;
@@ -105,10 +105,10 @@ pub fn grow(name: &str, ranks: u16, place: &Place, out: &mut Out) -> Result<()> 
     ))
 }
 
-/// Gives an empty directory to a rank.
+/// Assigns an empty directory to a rank.
 ///
 /// # Errors
-/// There is no such rank; it is no directory, or there is something in it.
+/// There is no such rank; it is not a directory, or not empty.
 pub fn pin(name: &str, path: &str, rank: u16, place: &Place, out: &mut Out) -> Result<()> {
     let shown = one(name, &mut *place.metadata()?)?;
     let ranks = shown.settings.ranks;

@@ -1,11 +1,11 @@
-//! `nacre fs rm`: a file system goes, with everything in it.
+//! `nacre fs rm`: removes a file system with its contents.
 //!
 //! ```text
-//!  nothing has it in use? ─▶ its settings go: no server takes a rank any more
-//!  ─▶ those that had one are fenced ─▶ the rest of its keys ─▶ its pools, or its objects in others' pools
+//!  not in use? ─▶ its settings are deleted: no server takes a rank any more
+//!  ─▶ former holders are fenced ─▶ the rest of its keys ─▶ its pools, or its objects in others' pools
 //! ```
-//! Stopped half-way, it has left objects that no file system knows: its namespace is given to no
-//! other one.
+//! If it is interrupted, objects without a file system remain: their namespace is never given to
+//! another one.
 
 use super::claim::{fence, is};
 use super::{Shown, all, clients, take};
@@ -23,7 +23,7 @@ use nacre_wire::msg::client::{OpFailure, SubOp};
 use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaResult, MetaSpan, MetaTarget};
 use serde_json::json;
 
-/// Objects that are removed at a time.
+/// Number of objects removed in parallel.
 const AT_ONCE: usize = 64;
 
 /// Removes it.
@@ -61,7 +61,7 @@ pub fn run(name: &str, place: &Place, out: &mut Out) -> Result<()> {
     })
 }
 
-/// What the metadata say of it goes; its servers end.
+/// Removes its metadata; its servers end.
 fn forget(
     metadata: &mut dyn Metadata,
     session: &mut dyn Session,
@@ -101,7 +101,7 @@ fn forget(
         if let Ok(holder) = FsHolder::from_bytes(&pair.value) {
             fence(session, &holder)?;
         }
-        // A new one of this name has keys of its own by now.
+        // A new file system of this name has other keys by now.
         let compares = vec![is(
             last.clone(),
             MetaTarget::Modified {
@@ -123,8 +123,8 @@ struct Removed {
     objects: u64,
 }
 
-/// Pools that are called after it go, if nothing of others is in them; of other pools what is its
-/// own.
+/// Removes pools named after it, if they hold no other objects; from other pools only its own
+/// objects.
 fn remove_objects<'a>(
     session: &mut dyn Session,
     name: &str,
@@ -145,8 +145,7 @@ fn remove_objects<'a>(
         let Some(called) = called else { continue };
         let is_own = [format!("{name}.meta"), format!("{name}.data")].contains(&called)
             && !taken.contains(&pool);
-        // A pool of that name may have been there before, and anyone may have put something into it
-        // since.
+        // A pool of that name may have existed before, and any client may have written to it since.
         if is_own && !has_others(session, pool, name)? {
             let gone = Command::PoolRm {
                 name: called.clone(),
@@ -163,10 +162,10 @@ fn remove_objects<'a>(
     Ok(removed)
 }
 
-/// Whether a pool has objects that are no file system's of this name, also no earlier one's.
+/// Whether a pool has objects that belong to no file system of this name, past or present.
 fn has_others(session: &mut dyn Session, pool: PoolId, name: &str) -> Result<bool> {
     let (prefix, mut found) = (format!("{name}."), false);
-    // As `create` names them.
+    // As named by `create`.
     let is_own = |namespace: &[u8]| {
         let number = namespace.strip_prefix(prefix.as_bytes());
         number.is_some_and(|digits| digits.len() == 8 && digits.iter().all(u8::is_ascii_hexdigit))
@@ -183,7 +182,7 @@ fn has_others(session: &mut dyn Session, pool: PoolId, name: &str) -> Result<boo
     }
 }
 
-/// All objects of a namespace; how many there were.
+/// Removes all objects of a namespace; returns their number.
 fn remove_from(session: &mut dyn Session, pool: PoolId, namespace: &Name) -> Result<u64> {
     let mut found: Vec<ObjectId> = Vec::new();
     list::objects(session, pool, &mut |object| {

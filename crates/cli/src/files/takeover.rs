@@ -1,5 +1,5 @@
-//! What `nacre fs status` says beside which server has which rank: how long a takeover would take,
-//! and what the cluster has room for.
+//! Additional figures of `nacre fs status`: the duration of a takeover, and the free space of the
+//! cluster.
 
 use super::Shown;
 use crate::cluster::{Place, Session};
@@ -10,15 +10,15 @@ use nacre_wire::msg::fs::FsFigures;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Measured on one machine (docs/files.md): until a killed server is missed and its rank is taken;
-/// for reading the journal and doing it again; for each client that comes back, and for each file
-/// that those have open.
+/// Measured on one machine (docs/files.md): the time until a killed server is detected and its rank
+/// is taken; for reading and replaying the journal; for each client that reconnects, and for each
+/// of their open files.
 const BEGIN_US: u64 = 120_000;
 const MIB_US: u64 = 10_000;
 const SESSION_US: u64 = 1_000;
 const OPEN_US: u64 = 50;
 
-/// How long a standby would take, in milliseconds.
+/// Estimated duration of a takeover, in milliseconds.
 fn estimate_ms(bytes: u64, sessions: u32, opens: u32) -> u64 {
     let journal = (u128::from(bytes) * u128::from(MIB_US)) >> 20;
     let journal = u64::try_from(journal).unwrap_or(u64::MAX);
@@ -26,13 +26,13 @@ fn estimate_ms(bytes: u64, sessions: u32, opens: u32) -> u64 {
     BEGIN_US.saturating_add(journal).saturating_add(clients) / 1000
 }
 
-/// What each pool has room for.
+/// Free space of each pool.
 pub fn rooms(session: &mut dyn Session) -> BTreeMap<PoolId, u64> {
     let df = session.command(&Command::Df {}).ok();
     df.as_ref().and_then(Rooms::of_df).unwrap_or_default()
 }
 
-/// Adds to the rows of a file system's ranks what their servers say, if they do.
+/// Adds the figures of the servers that answer to the rows of a file system's ranks.
 pub fn add(rows: &mut [Value], shown: &Shown, standbys: usize, place: &Place) {
     let Ok(figures) = shown.figures(place) else {
         return;

@@ -1,14 +1,14 @@
-//! Where `nacre up --mount` mounts: what is at a path, and whether that will do.
+//! The directory of `nacre up --mount`: what is at the path, and whether it is suitable.
 //!
 //! ```text
-//!  nothing                        ─▶ made
-//!  an empty directory             ─▶ as it is
-//!  a dead mount of ours           ─▶ taken off, looked at again
+//!  nothing                        ─▶ created
+//!  an empty directory             ─▶ used as it is
+//!  a dead mount of ours           ─▶ unmounted, checked again
 //!  this cluster's own live mount  ─▶ already done
-//!  all else                       ─▶ refused with a sentence
+//!  anything else                  ─▶ refused with an error
 //! ```
-//! The table of mounts is read before the path is: a mount whose cluster is stopped answers
-//! nothing, and who asked it would wait.
+//! The table of mounts is read before the path is: a mount whose cluster is stopped does not
+//! answer, and a query would block.
 
 use super::record::{self, Found};
 use anyhow::{Context as _, Result, bail, ensure};
@@ -19,22 +19,22 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Symbolic links that are followed, and dead mounts on top of each other.
+/// Maximum number of symbolic links followed, and of dead mounts on top of each other.
 const STEPS_MAX: usize = 40;
-/// A dead mount says so at once; one that takes longer lives.
+/// A dead mount answers with an error at once; one that takes longer is running.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// A place that will do. Dropped, it removes the directory again if it was made and nothing was
-/// mounted there.
+/// A suitable directory. When dropped, it removes the directory again if that was created and
+/// nothing was mounted there.
 #[derive(Debug)]
 pub struct Target {
-    /// Its whole path.
+    /// Its absolute path.
     pub dir: PathBuf,
     made: bool,
 }
 
 impl Target {
-    /// Something is mounted there: the directory stays.
+    /// The directory is mounted: keep it.
     pub fn keep(&mut self) {
         self.made = false;
     }
@@ -48,10 +48,10 @@ impl Drop for Target {
     }
 }
 
-/// Looks at a path, and makes the directory if its parent is there.
+/// Checks a path, and creates the directory if its parent exists.
 ///
 /// # Errors
-/// It will not do: why, and what to do.
+/// It is not suitable: the reason, and the recommended action.
 pub fn prepare(given: &Path, cluster: &Path, say: &mut dyn FnMut(&str)) -> Result<Target> {
     for _ in 0..STEPS_MAX {
         let dir = resolve(given)?;
@@ -83,7 +83,7 @@ pub fn prepare(given: &Path, cluster: &Path, say: &mut dyn FnMut(&str)) -> Resul
                 entry.kind
             );
         }
-        // Before anything is made.
+        // Before anything is created.
         nacre_gateway::may_mount()?;
         let made = match std::fs::create_dir(&dir) {
             Ok(()) => true,
@@ -101,14 +101,14 @@ pub fn prepare(given: &Path, cluster: &Path, say: &mut dyn FnMut(&str)) -> Resul
     )
 }
 
-/// The record of a live mount.
+/// The record of a running mount.
 pub fn live<'a>(entry: &MountEntry, known: &'a [Found]) -> Option<&'a Found> {
     known.iter().find(|found| {
         found.lives() && found.record.dir == entry.dir && found.record.device == entry.device
     })
 }
 
-/// The path without symbolic links. What is mounted at its end is not asked.
+/// Resolves the path's symbolic links, without querying what is mounted at its end.
 fn resolve(given: &Path) -> Result<PathBuf> {
     let mut path = given.to_owned();
     for _ in 0..STEPS_MAX {
@@ -137,8 +137,9 @@ fn resolve(given: &Path) -> Result<PathBuf> {
     bail!("{} has too many symbolic links", given.display())
 }
 
-/// Whether the mount's process has ended. One that lives and does not answer is not dead. The
-/// directory is opened: its attributes the kernel may have kept beyond the end of the process.
+/// Whether the mount's process has ended. One that runs but does not answer is not dead. The
+/// directory is opened, because the kernel may have cached its attributes beyond the end of the
+/// process.
 fn is_dead(dir: &Path) -> bool {
     let Some(Err(why)) = answer(dir, ANSWER_MAX) else {
         return false;
@@ -146,7 +147,7 @@ fn is_dead(dir: &Path) -> bool {
     why.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error())
 }
 
-/// What opening a directory gives; `None`: what is mounted there does not answer in time.
+/// The result of opening a directory; `None`: the mount does not answer in time.
 pub fn answer(dir: &Path, limit: Duration) -> Option<std::io::Result<()>> {
     let (sender, receiver) = mpsc::channel();
     let dir = dir.to_owned();
@@ -155,9 +156,9 @@ pub fn answer(dir: &Path, limit: Duration) -> Option<std::io::Result<()>> {
     receiver.recv_timeout(limit).ok()
 }
 
-/// A mount must not hide the cluster's directory, nor lie among its files.
+/// A mount must neither hide the cluster's directory nor be among its files.
 fn ensure_apart(dir: &Path, cluster: &Path) -> Result<()> {
-    // What is not there yet is below what is.
+    // A path that does not exist yet is below one that does.
     let mut there = cluster;
     let whole = loop {
         let there_or_here = if there.as_os_str().is_empty() {
@@ -166,7 +167,7 @@ fn ensure_apart(dir: &Path, cluster: &Path) -> Result<()> {
             there
         };
         if let Ok(found) = there_or_here.canonicalize() {
-            // Its parts: joined to nothing, a path would end with a slash.
+            // Joined component by component: joined with an empty path it would end with a slash.
             break cluster
                 .strip_prefix(there)
                 .expect("a part of it")
@@ -307,7 +308,7 @@ mod tests {
         fs::remove_dir_all(dir).expect("ours");
     }
 
-    /// The number of the device tells this cluster's mount from another's at the same place.
+    /// The device number distinguishes this cluster's mount from another's at the same path.
     #[test]
     fn a_mount_is_known_by_place_and_device() {
         let run = folder("live");

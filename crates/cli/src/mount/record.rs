@@ -1,14 +1,14 @@
-//! Which mounts of a cluster there are: a file each in its `run`, locked by the process that serves
-//! the mount.
+//! The mounts of a cluster: one file each in its `run`, locked by the process that serves the
+//! mount.
 //!
 //! ```text
-//!  mounted ─▶ PID.mount, locked ──unmounted, all is safe──▶ removed
-//!                  │   └─────────unmounted, not all is safe─▶ `unsafe: why` is added, unlocked
+//!  mounted ─▶ PID.mount, locked ──unmounted, all durable──▶ removed
+//!                  │   └─────────unmounted, not all durable─▶ `unsafe: why` is added, unlocked
 //!                  └──────killed──▶ unlocked
 //! ```
-//! The lock is the kernel's and ends with the process. The file is one line, words of the kernel's
-//! table of mounts: `DIR FILE-SYSTEM DEVICE up|mount (process PID)`; `up` is what `nacre up
-//! --mount` mounted, and `nacre down` unmounts.
+//! The lock is the kernel's and ends with the process. The file is one line, with words of the
+//! kernel's table of mounts: `DIR FILE-SYSTEM DEVICE up|mount (process PID)`; `up` marks mounts of
+//! `nacre up --mount`, which `nacre down` unmounts.
 
 use anyhow::{Context, Result};
 use nacre_gateway::table::{self, MountEntry};
@@ -22,25 +22,25 @@ use std::time::Duration;
 
 const ENDING: &str = "mount";
 const UNSAFE: &str = "unsafe: ";
-/// Who looks takes each lock for a moment; that must not fail the one whose file it is.
+/// A check takes each lock for a moment; a starting mount must not fail for that.
 const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
-/// What is said of a mount.
+/// The recorded properties of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Where it is, absolute and without symbolic links.
+    /// Its directory, absolute and without symbolic links.
     pub dir: PathBuf,
     /// The file system's name.
     pub fs: String,
-    /// Its number in the table of mounts.
+    /// Its device number in the table of mounts.
     pub device: String,
-    /// `nacre up --mount` mounted it.
+    /// Whether `nacre up --mount` mounted it.
     pub by_up: bool,
 }
 
 impl Record {
-    /// What the table of mounts has of it: nothing if it was unmounted, or something else is there.
+    /// Its entry in the table of mounts: `None` if it was unmounted, or something else is there.
     #[must_use]
     pub fn entry(&self) -> Option<MountEntry> {
         table::mount_at(&self.dir).filter(|entry| entry.device == self.device)
@@ -91,7 +91,7 @@ impl Kept {
         let pid = std::process::id();
         let path = run.join(format!("{pid}.{ENDING}"));
         let doing = || format!("writing {}", path.display());
-        // What is there is of a process that had this number and was killed.
+        // An existing file is from a killed process that had this number.
         let mut file = File::options()
             .create(true)
             .truncate(true)
@@ -110,9 +110,9 @@ impl Kept {
         Ok(Self { path, file })
     }
 
-    /// It is unmounted; `fault`: why not all that was changed is safe.
+    /// It is unmounted; `fault`: why not all changes are durable.
     pub fn end(mut self, fault: Option<&str>) {
-        // Who waits for this process's end sees either that the file is gone, or the reason.
+        // A command that waits for this process's end sees that the file is gone, or the reason.
         let _ = match fault {
             None => std::fs::remove_file(&self.path),
             Some(why) => write!(self.file, "\n{UNSAFE}{}", why.replace('\n', " ")),
@@ -120,21 +120,21 @@ impl Kept {
     }
 }
 
-/// What is known of a recorded mount's process.
+/// State of a recorded mount's process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Server {
-    /// It serves the mount. `None`: its number is not to be found out.
+    /// It serves the mount. `None`: its process id is unknown.
     Lives(Option<u32>),
     /// It was killed.
     Killed,
-    /// It unmounted the file system, and not all was safe.
+    /// It unmounted the file system, and not all changes are durable.
     Unsafe(String),
 }
 
 /// A mount's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What it says.
+    /// Its contents.
     pub record: Record,
     /// Its process.
     pub server: Server,
@@ -142,12 +142,12 @@ pub struct Found {
 }
 
 impl Found {
-    /// Whether its process lives.
+    /// Whether its process runs.
     #[must_use]
     pub fn lives(&self) -> bool {
         matches!(self.server, Server::Lives(_))
     }
-    /// Its process, for sentences.
+    /// Its process, for messages.
     #[must_use]
     pub fn process(&self) -> String {
         match self.server {
@@ -155,7 +155,7 @@ impl Found {
             _ => String::new(),
         }
     }
-    /// The same, as it is now; `None`: it has ended well.
+    /// Its current state; `None`: it has ended well.
     ///
     /// # Errors
     /// As [`all`].
@@ -168,7 +168,7 @@ impl Found {
     }
 }
 
-/// All that are recorded in a cluster's `run`.
+/// All mounts recorded in a cluster's `run`.
 ///
 /// # Errors
 /// It cannot be read.
@@ -201,7 +201,7 @@ fn look(path: &Path) -> Result<Option<Found>> {
         Err(TryLockError::WouldBlock) => true,
         Err(TryLockError::Error(why)) => return Err(why).with_context(doing),
     };
-    // After the lock: who ends writes first.
+    // After locking: an ending process writes first.
     let mut text = String::new();
     file.read_to_string(&mut text).with_context(doing)?;
     // One that is just being written, or that a power cut left.
@@ -259,7 +259,7 @@ mod tests {
         }
     }
 
-    /// Each end of a process is seen as what it is.
+    /// Each way in which a process ends is recognised.
     #[test]
     fn a_mount_lives_was_killed_ended_well_or_lost_something() {
         let run = std::env::temp_dir().join(format!("nacre-records-{}", std::process::id()));
@@ -286,7 +286,7 @@ mod tests {
             Server::Unsafe("no answer from mon.0".to_owned())
         );
 
-        // As a kill leaves it: the same file, unlocked.
+        // As left by a kill: the same file, unlocked.
         drop(Kept::begin(&run, &record("/mnt/c")).expect("writable"));
         let [found] = &all(&run).expect("readable")[..] else {
             panic!("one")

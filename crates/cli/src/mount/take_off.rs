@@ -1,14 +1,14 @@
-//! Unmounting what `nacre up --mount` mounted: `nacre down`, and the end of `nacre up`.
+//! Unmounting the mounts of `nacre up --mount`: `nacre down`, and the end of `nacre up`.
 //!
 //! ```text
-//!  down          ──umount──▶ its process makes all safe, and ends
-//!                  └─ busy: who uses it is said, and nothing is stopped
+//!  down          ──umount──▶ its process makes everything durable, and ends
+//!                  └─ busy: its users are reported, and nothing is stopped
 //!  down --force  ─┐
-//!  up ends       ─┴─TERM──▶ its process detaches it, serves open files for 5 s, makes all safe,
+//!  up ends       ─┴─TERM──▶ its process detaches it, serves open files for 5 s, makes all durable,
 //!                           and ends
 //! ```
 //! With force a process that does not end in 45 s is killed. A mount whose process was killed is
-//! taken off, too: it would answer nothing any more.
+//! unmounted, too: it would never answer again.
 
 use super::record::{self, Found, Server};
 use super::users::users;
@@ -18,20 +18,20 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The kernel lets go of a file a moment after its last `close`.
+/// The kernel releases a file a moment after its last `close`.
 const BUSY_MAX: Duration = Duration::from_secs(2);
-/// A mount's process gives open files 5 s, and the cluster 30 s to make everything safe.
+/// A mount's process gives open files 5 s, and the cluster 30 s to make everything durable.
 const END_MAX: Duration = Duration::from_secs(45);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A mount that is no more.
+/// A mount that was unmounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TakenOff {
-    /// Where it was.
+    /// Its directory.
     pub dir: PathBuf,
-    /// Which file system.
+    /// The file system.
     pub fs: String,
-    /// What may be lost, and why.
+    /// Data that may be lost, with the reason.
     pub fault: Option<String>,
 }
 
@@ -47,10 +47,10 @@ impl TakenOff {
     }
 }
 
-/// Whether everything in these is safe.
+/// Checks that all changes in these are durable.
 ///
 /// # Errors
-/// Which are not, and why.
+/// The ones where they are not, with the reasons.
 pub fn all_safe(these: &[TakenOff]) -> Result<()> {
     let lost: Vec<String> = these
         .iter()
@@ -63,21 +63,21 @@ pub fn all_safe(these: &[TakenOff]) -> Result<()> {
     }
 }
 
-/// Unmounts all that `nacre up --mount` mounted; without `force` none that a program uses.
+/// Unmounts all mounts of `nacre up --mount`; without `force` none that a program uses.
 ///
 /// # Errors
-/// A program uses one of them, or one cannot be unmounted: what to do. With `force` the others are
-/// unmounted all the same.
+/// A program uses one of them, or one cannot be unmounted: the recommended action. With `force` the
+/// others are unmounted all the same.
 pub fn all(run: &Path, force: bool) -> Result<Vec<TakenOff>> {
     let (found, by_hand): (Vec<Found>, Vec<Found>) = record::all(run)?
         .into_iter()
         .partition(|one| one.record.by_up);
-    // Those are not this command's; what killed ones have left is only a file.
+    // Manual mounts are not this command's; of killed ones only the file is left.
     by_hand
         .iter()
         .filter(|one| !one.lives())
         .for_each(Found::forget);
-    // A mount that is in use is known before the first one is gone.
+    // Detect mounts in use before unmounting the first one.
     if !force {
         for one in found
             .iter()
@@ -101,7 +101,7 @@ pub fn all(run: &Path, force: bool) -> Result<Vec<TakenOff>> {
     match (failed, all_safe(&done)) {
         (None, _) => Ok(done),
         (Some(why), Ok(())) => Err(why),
-        // It would be said by no one else: its record is gone.
+        // Report it here: its record has been removed.
         (Some(why), Err(lost)) => bail!("{why:#}; {lost}"),
     }
 }
@@ -118,7 +118,7 @@ fn one_of(one: &Found, force: bool) -> Result<TakenOff> {
     remove_dead(one)
 }
 
-/// Who uses it, and does not end within a moment.
+/// The programs that use it, and do not end within a moment.
 fn settled_users(dir: &Path) -> Option<String> {
     let begun = Instant::now();
     loop {
@@ -150,11 +150,11 @@ fn in_use(one: &Found, users: Option<String>) -> anyhow::Error {
     )
 }
 
-/// Takes everything off without making anything safe: the cluster is not wanted any more. Programs
-/// in a mount end or get errors, also those that wait for an answer.
+/// Unmounts everything without making changes durable: the cluster is being discarded. Programs in
+/// a mount end or get errors, including those that wait for an answer.
 ///
 /// # Errors
-/// One does not go.
+/// One cannot be unmounted.
 pub fn give_up(run: &Path) -> Result<()> {
     for one in record::all(run)? {
         signal(&one, Signal::KILL)?;
@@ -165,7 +165,7 @@ pub fn give_up(run: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Signals a mount's process. It has its record open and locked, so the number is its own.
+/// Signals a mount's process. It has its record open and locked, so the process id is valid.
 fn signal(one: &Found, signal: Signal) -> Result<()> {
     let Server::Lives(pid) = one.server else {
         return Ok(());
@@ -189,7 +189,8 @@ fn signal(one: &Found, signal: Signal) -> Result<()> {
     }
 }
 
-/// Waits until its process has ended; then says how. With `force` one that does not end is killed.
+/// Waits until its process has ended; returns how. With `force` a process that does not end is
+/// killed.
 fn await_end(one: &Found, force: bool) -> Result<TakenOff> {
     let (mut begun, mut killed) = (Instant::now(), false);
     loop {
@@ -219,7 +220,7 @@ fn await_end(one: &Found, force: bool) -> Result<TakenOff> {
     }
 }
 
-/// What is left of a process that was killed, or that has not made everything safe.
+/// Removes the rest of a process that was killed, or that has not made everything durable.
 fn remove_dead(one: &Found) -> Result<TakenOff> {
     if one.record.entry().is_some() {
         unmount(&one.record.dir, Unmount::Detach)?;
@@ -236,7 +237,7 @@ fn remove_dead(one: &Found) -> Result<TakenOff> {
     })
 }
 
-/// Those that are mounted and served: their calls wait while the cluster does not run.
+/// Mounted and served ones: their calls wait while the cluster does not run.
 ///
 /// # Errors
 /// The records cannot be read.
@@ -259,7 +260,7 @@ mod tests {
         run
     }
 
-    /// What became of each process is said of its mount, once; and only of what `up` mounted.
+    /// The end of each process is reported for its mount, once; and only for mounts of `up`.
     #[test]
     fn what_ended_processes_have_left_is_said_and_forgotten() {
         let run = run("ended");

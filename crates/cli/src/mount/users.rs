@@ -1,6 +1,6 @@
-//! Which programs use a mount. No file of the mount is read: it may not answer. What `/proc` says
-//! of a program that begins another waits as long as that waits for its mount, so it is read by a
-//! thread of its own, for a bounded time.
+//! Programs that use a mount. No file of the mount is read: it may not answer. Reading `/proc` for
+//! a program that starts another one blocks as long as that waits for its mount, so it is read on a
+//! separate thread, for a bounded time.
 
 use nacre_gateway::table;
 use std::ffi::OsStr;
@@ -10,12 +10,12 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-/// So many are named.
+/// Maximum number of programs named.
 const NAMED_MAX: usize = 5;
-/// Longer than all processes of a machine take that has tens of thousands.
+/// Longer than needed for all processes of a machine with tens of thousands.
 const LOOK_MAX: Duration = Duration::from_secs(3);
 
-/// Who uses a mount, as a part of a sentence; `None`: none is to be seen, since it has just ended
+/// The users of a mount, as a part of a sentence; `None`: none is visible, since it has just ended
 /// or is another user's.
 #[must_use]
 pub fn users(dir: &Path) -> Option<String> {
@@ -36,7 +36,7 @@ pub fn users(dir: &Path) -> Option<String> {
     }
 }
 
-/// How each program uses it that does, the one with the lowest number first.
+/// The use of the mount by each program, by ascending process id.
 fn uses(dir: &Path) -> Vec<String> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut pids: Vec<u32> = all
@@ -86,7 +86,7 @@ fn use_of(pid: u32, dir: &Path) -> Option<String> {
     Some(format!("process {pid} ({}) {how}", name.trim()))
 }
 
-/// Whether one of these lines of `/proc/PID/maps` names a file of a directory.
+/// Whether one of these lines of `/proc/PID/maps` names a file in a directory.
 fn maps(text: &[u8], dir: &Path) -> bool {
     let path = |line: &[u8]| {
         let begins = line.iter().position(|byte| *byte == b'/')?;

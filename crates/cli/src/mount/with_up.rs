@@ -1,11 +1,11 @@
-//! `nacre up --mount DIR`: from a cluster that runs to a file system in a directory.
+//! `nacre up --mount DIR`: from a running cluster to a file system in a directory.
 //!
 //! ```text
 //!  prepare ─▶ cluster is up ─▶ which file system? ─▶ nacre mount, in the background
-//!  (before anything is started)   none: `home` is made · one: that · several: --fs says it
+//!  (before anything is started)   none: `home` is created · one: that · several: the one of --fs
 //! ```
-//! The mount is a process of its own: when the cluster's is killed the mount waits for the next
-//! `up`, and what it has not written yet is written then.
+//! The mount is a separate process: when the cluster's is killed the mount waits for the next `up`,
+//! and writes its unwritten data then.
 
 use super::place::{self, Target};
 use super::{Background, record};
@@ -21,32 +21,32 @@ use std::time::{Duration, Instant};
 
 /// The name of a cluster's first file system.
 const FIRST: &str = "home";
-/// Who mounts at a time.
+/// Lock for one mounting command at a time.
 const LOCK: &str = "mounting";
-/// Longer than a mount takes until it serves or gives up.
+/// Longer than a mount takes until it serves or times out.
 const OTHERS_MAX: Duration = Duration::from_secs(90);
-/// How long a mount that is there may take to answer.
+/// Time limit for an existing mount to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What the command line asks for.
+/// The request of the command line.
 pub struct Wanted {
     target: Target,
     fs: Option<String>,
 }
 
-/// What is mounted now.
+/// Result of mounting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountedAt {
-    /// Which file system.
+    /// The file system.
     pub fs: String,
-    /// Where.
+    /// Its directory.
     pub dir: PathBuf,
-    /// It was made just now.
+    /// Whether the file system was just created.
     pub made: bool,
-    /// It had been mounted before.
+    /// Whether it had been mounted before.
     pub before: bool,
-    /// `nacre mount` had mounted it, so that `nacre down` does not unmount it.
+    /// Whether `nacre mount` had mounted it, so that `nacre down` does not unmount it.
     pub by_hand: bool,
 }
 
@@ -70,7 +70,7 @@ impl MountedAt {
             _ => format!("file system {fs} is mounted at {}", dir.display()),
         }
     }
-    /// For programs.
+    /// As JSON.
     #[must_use]
     pub fn value(&self) -> Value {
         json!({
@@ -79,10 +79,10 @@ impl MountedAt {
     }
 }
 
-/// Looks at the directory before anything is started or changed.
+/// Checks the directory before anything is started or changed.
 ///
 /// # Errors
-/// It, or this machine, will not do: why, and what to do.
+/// The directory or this machine is not suitable: the reason, and the recommended action.
 pub fn prepare(dir: &Path, fs: Option<&str>, cluster: &Path) -> Result<Wanted> {
     if let Some((name, fault)) = fs.and_then(|name| Some((name, name_fault(name)?))) {
         bail!("{name}: {fault}");
@@ -97,10 +97,10 @@ pub fn prepare(dir: &Path, fs: Option<&str>, cluster: &Path) -> Result<Wanted> {
 }
 
 impl Wanted {
-    /// Mounts it on a cluster that runs.
+    /// Mounts it on a running cluster.
     ///
     /// # Errors
-    /// It cannot be mounted: why, and what to do.
+    /// It cannot be mounted: the reason, and the recommended action.
     pub fn mount(&mut self, cluster: &Path, client: &str) -> Result<MountedAt> {
         let mounted = self.try_mount(cluster, client)?;
         self.target.keep();
@@ -111,7 +111,7 @@ impl Wanted {
         let place = Place::new(Some(cluster.to_owned())).named(client.to_owned());
         let dir = self.target.dir.clone();
         let _lock = lock(&place.run_folder())?;
-        // Again: another command may have mounted it meanwhile.
+        // Check again: another command may have mounted it meanwhile.
         if let Some(entry) = table::mount_at(&dir) {
             let known = record::all(&place.run_folder())?;
             let Some(found) = place::live(&entry, &known) else {
@@ -158,7 +158,7 @@ impl Wanted {
     }
 }
 
-/// Which file system, and whether it is to be made.
+/// The file system to mount, and whether to create it.
 fn choose(there: &[String], wanted: Option<&str>) -> Result<(String, bool)> {
     match (there, wanted) {
         ([], wanted) => Ok((wanted.unwrap_or(FIRST).to_owned(), true)),
@@ -168,7 +168,7 @@ fn choose(there: &[String], wanted: Option<&str>) -> Result<(String, bool)> {
             several.join(", ")
         ),
         (all, Some(name)) if all.iter().any(|known| known == name) => Ok((name.to_owned(), false)),
-        // With others there it is a mistake more likely than a wish.
+        // If there are others, an unknown name is more likely a mistake.
         (all, Some(name)) => {
             bail!(
                 "there is no file system {name}, only {}; `nacre fs create {name}` makes it",
@@ -200,7 +200,7 @@ fn lock(run: &Path) -> Result<File> {
     }
 }
 
-/// Waits until a mount that is there shows its root: its cluster may just have come back.
+/// Waits until an existing mount shows its root: its cluster may just have come back.
 fn await_answer(dir: &Path) -> Result<()> {
     let answer = place::answer(dir, ANSWER_MAX).with_context(|| {
         format!(

@@ -1,8 +1,7 @@
 //! `nacre object watch|notify|watchers|lock|unlock|locks|break-lock`: clients' claims on an object.
 //!
-//! A command is a client of its own, and ends: a watch lives as long as its command, a lock
-//! outlives it. Whoever takes a lock here gives it back by its owner's name, which `lock` prints
-//! and `locks` lists.
+//! A command is a separate client, and ends: a watch ends with its command, a lock outlives it. A
+//! lock taken here is released by its owner's name, which `lock` prints and `locks` lists.
 
 use super::{Target, found, pool_id};
 use crate::cluster::Session;
@@ -24,10 +23,9 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-/// Longest time that a notify may take: an operation without an answer for longer has an unknown
-/// end.
+/// Longest timeout of a notify: an operation unanswered for longer has an unknown result.
 const NOTIFY_MAX_S: f64 = 25.0;
-/// How long one look for news of a watch takes.
+/// Duration of one wait for a watch's events.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Watching.
@@ -118,10 +116,10 @@ fn act(
     )
 }
 
-/// Prints notifies as they come; an error when the watch is lost.
+/// Prints notifies as they arrive; an error when the watch is lost.
 ///
 /// # Errors
-/// Also when there is nothing to watch, or the cluster cannot be reached.
+/// Also when there is no such object, or the cluster cannot be reached.
 pub fn watch(args: &Watch, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     let pool = pool_id(cluster, &args.target.pool)?;
     let object = args.target.object()?;
@@ -148,8 +146,8 @@ pub fn watch(args: &Watch, cluster: &mut dyn Session, out: &mut Out) -> Result<(
                     out.line(&text)?;
                 }
                 out.finish()?;
-                // Only what was printed is acknowledged. If it was lost meanwhile, that is the next
-                // event.
+                // Acknowledge only what was printed. If the watch was lost meanwhile, the next
+                // event says so.
                 cluster.acknowledge(watch, notify)?;
                 left -= 1;
             }
@@ -163,7 +161,7 @@ pub fn watch(args: &Watch, cluster: &mut dyn Session, out: &mut Out) -> Result<(
     cluster.unwatch(watch)
 }
 
-/// Tells the watchers, and prints who has it and who missed it.
+/// Notifies the watchers, and prints which have acknowledged and which missed it.
 ///
 /// # Errors
 /// When there is no such object, or the cluster refuses.
@@ -221,7 +219,7 @@ pub fn notify(args: &Notify, cluster: &mut dyn Session, out: &mut Out) -> Result
     }
 }
 
-/// Lists who watches.
+/// Lists the watchers.
 ///
 /// # Errors
 /// When there is no such object.
@@ -254,7 +252,7 @@ pub fn watchers(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Re
     })
 }
 
-/// A holder's owner, as people write it.
+/// A holder's owner, in the human-readable form.
 fn owner_text(holder: &LockHolder) -> String {
     let owner = &holder.owner;
     format!(
@@ -266,7 +264,7 @@ fn owner_text(holder: &LockHolder) -> String {
 /// Takes a lock.
 ///
 /// # Errors
-/// When somebody holds it: that says who.
+/// When another client holds it: the error names the holder.
 pub fn lock(args: &Lock, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     let pool = pool_id(cluster, &args.target.pool)?;
     let object = args.target.object()?;
@@ -284,9 +282,9 @@ pub fn lock(args: &Lock, cluster: &mut dyn Session, out: &mut Out) -> Result<()>
     let [SubReply::Locked { token, .. }] = done.results[..] else {
         bail!("the cluster answered something else than a grant")
     };
-    // The grant says what it is worth, the listing whose it is.
+    // The grant has the token, the listing the owner.
     let entry = entry(cluster, pool, &object, &name)?;
-    // Ceph keeps no tokens; our own cookie is among at most a few.
+    // Ceph has no tokens; our own cookie is among at most a few.
     let mine = |holder: &&LockHolder| {
         holder.token == token || (holder.token == Version::default() && holder.owner.cookie == 1)
     };
@@ -364,7 +362,7 @@ pub fn locks(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Resul
     }
 }
 
-/// Gives a lock back for its owner.
+/// Releases a lock for its owner.
 ///
 /// # Errors
 /// When it is not held, or by several and none is named.
@@ -403,10 +401,10 @@ pub fn unlock(args: &Unlock, cluster: &mut dyn Session, out: &mut Out) -> Result
     }
 }
 
-/// Takes a lock away from all its holders.
+/// Breaks a lock for all its holders.
 ///
 /// # Errors
-/// When nobody holds it.
+/// When it is not held.
 pub fn break_lock(args: &BreakLock, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     let pool = pool_id(cluster, &args.target.pool)?;
     let object = args.target.object()?;

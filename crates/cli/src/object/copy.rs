@@ -1,12 +1,12 @@
 //! `nacre object cp`: a copy of an object within its pool, made by the OSDs.
 //!
 //! ```text
-//!  SOURCE ──CopyFrom──▶ a temporary object ── in pieces? pieces copied, the description says which ──▶ CopyFrom ──▶ NEW
+//!  SOURCE ──CopyFrom──▶ a temporary object ── striped? pieces copied, the manifest names them ──▶ CopyFrom ──▶ NEW
 //! ```
-//! The temporary object is all of the source's own data, attributes and map at one time; its name
-//! is one that a piece of NEW could have, so nobody else has it. What NEW was is replaced by one
-//! operation, guarded by which pieces it had; those go afterwards. A crash in between leaves pieces
-//! that nothing points at, never a torn object.
+//! The temporary object holds the source's data, attributes and map as of one time; its name is
+//! that of a possible piece of NEW, so no other object has it. The old content of NEW is replaced
+//! by one operation, guarded by its pieces; these are removed afterwards. A crash in between leaves
+//! unreferenced pieces, never a torn object.
 
 use super::stripe::{self, MANIFEST, Manifest, PIECES_MAX, REPLACED, TRIES};
 use super::{found, missing};
@@ -16,21 +16,21 @@ use nacre_types::{Name, ObjectId, PoolId};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, SubOp};
 
-/// What is made on the way.
+/// Temporary objects of the copy.
 struct Way {
-    /// Piece 0 is there from the beginning.
+    /// Piece 0 exists from the beginning.
     pieces: Manifest,
-    /// The content is in pieces.
+    /// Whether the content is striped.
     striped: bool,
-    /// NEW points at them, or may.
+    /// Whether NEW references them, or may.
     used: bool,
 }
 
-/// Makes `new` what `source` is. Returns the bytes of its content.
+/// Makes `new` a copy of `source`. Returns the bytes of its content.
 ///
 /// # Errors
-/// When there is no source, it is replaced meanwhile, or the cluster refuses; then `new` is what it
-/// was.
+/// When there is no source, it is replaced meanwhile, or the cluster refuses; then `new` is
+/// unchanged.
 pub fn copy(
     cluster: &mut dyn Objects,
     pool: PoolId,
@@ -51,13 +51,13 @@ pub fn copy(
     let copied = stage(cluster, pool, source, new, &temporary, &mut way)
         .and_then(|size| commit(cluster, pool, &temporary, new, &mut way.used).map(|()| size));
     if copied.is_err() {
-        // Leave nothing in flight to what cleans up.
+        // The cleanup must not see operations in flight.
         while cluster.next()?.is_some() {}
     }
     let remove = operation(pool, temporary, vec![SubOp::Delete {}], Payload::new());
     match call(cluster, remove)? {
         Ok(_) | Err(Failed::Refused(OpFailure::NotFound {})) => {}
-        // What went wrong first is what matters.
+        // Report the first error.
         Err(why) => copied.as_ref().map_or(Ok(()), |_| Err(why))?,
     }
     if !(way.used && way.striped) {
@@ -66,7 +66,7 @@ pub fn copy(
     copied
 }
 
-/// Makes the temporary object, and the pieces that it points at.
+/// Creates the temporary object, and the pieces that it references.
 fn stage(
     cluster: &mut dyn Objects,
     pool: PoolId,
@@ -128,7 +128,7 @@ fn stage(
     Ok(theirs.size)
 }
 
-/// Makes `new` what the temporary object is. `used`: it is, or may be.
+/// Makes `new` a copy of the temporary object. `used`: it is, or may be.
 fn commit(
     cluster: &mut dyn Objects,
     pool: PoolId,

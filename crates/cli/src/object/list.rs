@@ -7,17 +7,17 @@ use nacre_types::{ObjectId, PoolId};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{SubOp, SubReply};
 
-/// Objects asked for at once.
+/// Objects per page.
 const PAGE: u32 = 1000;
 
-/// Gives every object of a pool to `each`, in no order a caller may rely on.
+/// Passes every object of a pool to `each`, in an unspecified order.
 ///
-/// While others write, what is there all the time is given at least once. Should the pool be split
-/// meanwhile, groups that are new are listed too, so that an object which moved to one may come
+/// During concurrent writes, objects that exist all the time are listed at least once. If the pool
+/// is split meanwhile, new PGs are listed too, so that an object that moved to one may be listed
 /// twice.
 ///
 /// # Errors
-/// When the cluster refuses, and what `each` says.
+/// When the cluster refuses, and errors of `each`.
 pub fn objects(
     cluster: &mut dyn Objects,
     pool: PoolId,

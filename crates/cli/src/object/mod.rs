@@ -1,11 +1,11 @@
 //! `nacre object …`: objects, and directory trees as objects.
 //!
 //! * [`stripe`]: content of any length behind one name;
-//! * [`list`]: what is in a pool;
-//! * [`tree`]: import, export, and reading back;
+//! * [`list`]: the contents of a pool;
+//! * [`tree`]: import, export, and verification;
 //! * [`claims`]: watches and locks;
-//! * [`snap`]: what snapshots preserve, and going back to it;
-//! * [`copy`]: copies that the OSDs make.
+//! * [`snap`]: the preserved states of an object, and rollback;
+//! * [`copy`]: copies made by the OSDs.
 
 pub mod claims;
 pub mod copy;
@@ -55,7 +55,7 @@ impl Target {
     /// The object.
     ///
     /// # Errors
-    /// Its name is too long, empty, or kept for pieces of large objects.
+    /// Its name is too long, empty, or reserved for pieces of large objects.
     pub fn object(&self) -> Result<ObjectId> {
         object(self.name.as_bytes(), self.namespace.as_bytes())
     }
@@ -238,10 +238,10 @@ pub enum Omap {
     Clear(Target),
 }
 
-/// The number of a pool.
+/// Looks up the number of a pool.
 ///
 /// # Errors
-/// When there is none of that name; then it names those that there are.
+/// When there is none of that name; then it lists the existing ones.
 pub fn pool_id(cluster: &mut dyn Commands, name: &str) -> Result<PoolId> {
     let pools = pools(cluster)?;
     if let Some((_, id)) = pools.iter().find(|(known, _)| known == name) {
@@ -256,10 +256,10 @@ pub fn pool_id(cluster: &mut dyn Commands, name: &str) -> Result<PoolId> {
     bail!("there is no pool {name} ({known}); `nacre pool create {name}` makes it")
 }
 
-/// All pools that there are, as a majority of the monitors says.
+/// All pools, according to a majority of the monitors.
 ///
 /// # Errors
-/// When it does not: that says nothing of any pool.
+/// When there is no majority: then the pools are unknown.
 pub fn pools(cluster: &mut dyn Commands) -> Result<Vec<(String, PoolId)>> {
     let reply = cluster.command(&MonCommand::PoolLs {})?;
     let pools = reply["pools"]
@@ -283,7 +283,7 @@ fn missing(object: &ObjectId) -> anyhow::Error {
     anyhow!("there is no object {object}; `nacre object ls` lists what there is")
 }
 
-/// Gives what was not found its name.
+/// Adds the object's name to a "not found" error.
 fn found(ended: Ended, object: &ObjectId) -> Result<nacre_client::Done> {
     ended.map_err(|why| match why {
         Failed::Refused(OpFailure::NotFound {}) => missing(object),
@@ -298,7 +298,7 @@ fn text(bytes: &[u8]) -> String {
 /// Runs a command.
 ///
 /// # Errors
-/// When something named is not there, or the cluster refuses.
+/// When a named item does not exist, or the cluster refuses.
 pub fn run(command: Command, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     match command {
         Command::Put { target, file } => put(&target, &file, cluster, out),
@@ -435,14 +435,14 @@ fn get(
     }
 }
 
-/// Fills a file that appears under its name only when it is complete: what was there before is not
-/// lost to a failed read.
+/// Fills a file that appears under its name only when it is complete: a failed read does not
+/// destroy an existing file.
 fn into_file(file: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     if file
         .symlink_metadata()
         .is_ok_and(|meta| !meta.is_file() && !meta.is_symlink())
     {
-        // A pipe or a device: there is no name to give later.
+        // A pipe or a device cannot be renamed later.
         let mut sink = BufWriter::new(
             File::create(file).with_context(|| format!("writing {}", file.display()))?,
         );
@@ -464,7 +464,7 @@ fn into_file(file: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -> Re
         std::fs::rename(&part, file).with_context(|| format!("writing {}", file.display()))
     };
     write().inspect_err(|_| {
-        // It may never have been made; what went wrong first is what matters.
+        // It may never have been created; report the first error.
         let _ = std::fs::remove_file(&part);
     })
 }
@@ -523,7 +523,7 @@ fn stat(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Result<()>
         .try_for_each(|name| out.line(&format!("  attribute {name}")))
 }
 
-/// Where an object is, as the monitors say.
+/// The location of an object, according to the monitors.
 ///
 /// # Errors
 /// When the pool does not exist.

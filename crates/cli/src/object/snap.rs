@@ -1,10 +1,10 @@
-//! `nacre object snaps|rollback`: what a pool's snapshots preserve of an object.
+//! `nacre object snaps|rollback`: the states of an object that a pool's snapshots preserve.
 //!
-//! An object in pieces is, at a snapshot, its description at that snapshot and the pieces that this
-//! names. Pieces of one content never change; they are removed when the content is replaced. So a
-//! rollback brings back those that are gone, then the description, guarded by what it was, and
-//! removes the pieces of what it replaced: whoever reads meanwhile sees the one content or the
-//! other.
+//! A striped object at a snapshot consists of its manifest at that snapshot and the pieces that the
+//! manifest names. Pieces never change; they are removed when the content is replaced. So a
+//! rollback restores the missing pieces, then the manifest, guarded by its current value, and
+//! removes the pieces of the replaced content: a concurrent reader sees the old content or the new
+//! one.
 
 use super::stripe::{self, MANIFEST, Manifest, TRIES};
 use super::{Target, found, missing, one, pool_id};
@@ -31,10 +31,10 @@ pub fn at(target: &Target, what: &str, cluster: &mut dyn Session) -> Result<Obje
     })
 }
 
-/// Lists what is preserved of an object.
+/// Lists the preserved states of an object.
 ///
 /// # Errors
-/// When there is no such object, and no snapshot has it.
+/// When there is no such object, now or at any snapshot.
 pub fn snaps(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Result<()> {
     let pool = pool_id(cluster, target.pool())?;
     let object = target.object()?;
@@ -49,7 +49,7 @@ pub fn snaps(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Resul
             _ => bail!("the answer is no list of snapshots: is a daemon of another version?"),
         }
     } else {
-        // Every snapshot of the pool is asked for it.
+        // Every snapshot of the pool is queried for it.
         (
             0,
             head_of(call(cluster, read_head(pool, &object, 0))?)?.is_some(),
@@ -61,7 +61,7 @@ pub fn snaps(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Resul
         .iter()
         .flat_map(|clone| clone.snaps.iter().copied())
         .collect();
-    // What nobody wrote to since is what it is now.
+    // Without a write since the snapshot, its state is the current one.
     snaps.extend(
         names
             .iter()
@@ -76,7 +76,7 @@ pub fn snaps(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Resul
             snapshot: snap,
             ..object.clone()
         };
-        // A snapshot that is removed while this runs has nothing to show.
+        // A snapshot that is removed meanwhile has no state.
         let ended = call(cluster, read_head(pool, &then, 0))?;
         if matches!(ended, Err(Failed::Refused(OpFailure::Invalid { .. }))) {
             continue;
@@ -111,11 +111,11 @@ pub fn snaps(target: &Target, cluster: &mut dyn Session, out: &mut Out) -> Resul
     out.bytes(table(&columns, &rows).as_bytes())
 }
 
-/// Makes an object what it was.
+/// Rolls an object back.
 ///
 /// # Errors
-/// When there is no such snapshot, it was not there then and is not now, or the cluster refuses;
-/// then it is what it was before.
+/// When there is no such snapshot, the object exists neither then nor now, or the cluster refuses;
+/// then it is unchanged.
 pub fn rollback(
     target: &Target,
     what: &str,
@@ -146,7 +146,7 @@ fn manifest_attr(head: Option<&Head>) -> Bytes {
         .unwrap_or_default()
 }
 
-/// Whether it is there afterwards; `None` if it was not there before either.
+/// Whether it exists afterwards; `None` if it did not exist before either.
 fn roll_back(
     cluster: &mut dyn Objects,
     pool: PoolId,
@@ -198,7 +198,7 @@ fn roll_back(
     bail!("others replace this object all the time; nothing was changed")
 }
 
-/// Brings back the pieces of a content that are not there any more.
+/// Restores the missing pieces of a content.
 fn restore_pieces(
     cluster: &mut dyn Objects,
     pool: PoolId,
@@ -241,7 +241,7 @@ fn restore_pieces(
     back.drain(&mut ended)
 }
 
-/// What was not found at a snapshot.
+/// The error for an object that does not exist at a snapshot.
 pub fn missing_at(object: &ObjectId, what: &str) -> anyhow::Error {
     let live = ObjectId {
         snapshot: SnapId::HEAD,

@@ -1,4 +1,4 @@
-//! One object for its users, many for the cluster: large files in pieces
+//! One object for its users, many for the cluster: striping of large files
 //! (`docs/formats/striping.md`; OSDI 2006 §2, "file data striped onto objects").
 //!
 //! ```text
@@ -6,12 +6,12 @@
 //!   ├─ NAME.S……00000000     the first `unit` bytes, in the namespace of pieces
 //!   ├─ NAME.S……00000001     …
 //! ```
-//! Replacing is atomic, striped or not: the pieces of a new series are complete before NAME points
-//! at them, in one operation that is guarded by what NAME pointed at before; only then do the old
-//! pieces go. A crash in between leaves pieces that nobody points at, never a torn object.
+//! Replacing is atomic, striped or not: the pieces of a new series are complete before NAME
+//! references them, in one operation that is guarded by NAME's previous reference; only then are
+//! the old pieces removed. A crash in between leaves unreferenced pieces, never a torn object.
 //!
 //! Invariants (tests below): a reader sees the old content or the new one; two writers never share
-//! a series; after a replacement or removal that succeeded no piece of the old content is left.
+//! a series; after a successful replacement or removal no piece of the old content is left.
 
 use crate::objects::{Failed, Head, Objects, Window, call, head_of, operation, read_head};
 use anyhow::{Context, Result, bail, ensure};
@@ -23,28 +23,27 @@ use nacre_wire::msg::client::{OP_BYTES_MAX, OpFailure, SubOp};
 use std::cell::RefCell;
 use std::io::{Read, Write};
 
-/// Names of attributes that belong to this program begin so; users cannot set them.
+/// Prefix of this program's own attributes; users cannot set them.
 pub const RESERVED: &str = "nacre.";
-/// The attribute that says that an object is in pieces.
+/// The attribute that marks a striped object.
 pub(super) const MANIFEST: &str = "nacre.stripes";
-/// What is larger than one operation can carry is striped: up to here, content is replaced by a
-/// single operation.
+/// Larger content is striped: up to this size, content is replaced by a single operation.
 pub const WHOLE_MAX: u64 = OP_BYTES_MAX;
 /// Bytes of a piece: large enough for a disk to stream, small enough to spread.
 const UNIT: u64 = 8 << 20;
 /// Pieces in flight.
 pub(super) const PIECES_MAX: usize = 6;
-/// A writer that loses the race so often gives up.
+/// After this many lost races a writer gives up.
 pub(super) const TRIES: usize = 16;
 
-/// Where the pieces are.
+/// Describes the pieces of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// Bytes in all.
+    /// Total size in bytes.
     pub size: u64,
-    /// Bytes of every piece but the last.
+    /// Bytes of every piece except the last.
     pub unit: u64,
-    /// Which pieces: drawn at random for every content.
+    /// Number of the series of pieces: drawn at random for every content.
     pub series: u32,
 }
 
@@ -55,7 +54,7 @@ impl Manifest {
         Bytes::from(format!("1 size={size} unit={unit} series={series:08x}"))
     }
 
-    /// Reads the attribute.
+    /// Parses the attribute.
     ///
     /// # Errors
     /// When another version of this program wrote it, or it is damaged.
@@ -91,7 +90,7 @@ impl Manifest {
             .transpose()
     }
 
-    /// How many pieces there are.
+    /// Number of pieces.
     #[must_use]
     pub fn pieces(&self) -> u32 {
         u32::try_from(self.size.div_ceil(self.unit)).expect("bounded when it was made")
@@ -105,7 +104,7 @@ impl Manifest {
         name.extend_from_slice(format!(".{number:016x}").as_bytes());
         let mut namespace = b".stripes/".to_vec();
         namespace.extend_from_slice(of.namespace.as_bytes());
-        // At the snapshot that the object is asked for, if it is.
+        // At the object's snapshot, if it has one.
         let snapshot = of.snapshot;
         ObjectId {
             namespace: Name::copy(&namespace),
@@ -131,7 +130,7 @@ pub fn put_whole(
     replace(pool, object, &Bytes::new(), data, None, attrs)
 }
 
-/// Replaces content and manifest if the manifest still is `old` (empty: there is none).
+/// Replaces content and manifest if the manifest is still `old` (empty: there is none).
 fn replace(
     pool: PoolId,
     object: &ObjectId,
@@ -182,10 +181,10 @@ fn fill(source: &mut dyn Read, length: u64) -> Result<Bytes> {
     Ok(data.into())
 }
 
-/// Replaces an object's content, of any length. `progress` is told bytes as they are stored.
+/// Replaces an object's content, of any length. `progress` gets the bytes as they are stored.
 ///
 /// # Errors
-/// When the source cannot be read, or the cluster refuses; then the object is what it was.
+/// When the source cannot be read, or the cluster refuses; then the object is unchanged.
 pub fn put(
     cluster: &mut dyn Objects,
     pool: PoolId,
@@ -219,7 +218,7 @@ pub fn put(
             } else {
                 first.split_to(first.len().min(UNIT as usize))
             };
-            // What was read first need not be a multiple of the unit.
+            // The data read first may not be a multiple of the unit.
             let data = if (data.len() as u64) < UNIT {
                 let rest = fill(source, UNIT - data.len() as u64)?;
                 [data, rest].concat().into()
@@ -244,7 +243,7 @@ pub fn put(
     let size = match written() {
         Ok(size) => size,
         Err(error) => {
-            // Of what was in flight some may still arrive; what is removed here need not be
+            // Operations in flight may still create pieces; the pieces removed here need not be
             // complete.
             while cluster.next()?.is_some() {}
             remove_pieces(
@@ -262,7 +261,8 @@ pub fn put(
     match commit(cluster, pool, object, &Bytes::new(), Some(&manifest), attrs) {
         Ok(()) => Ok(size),
         Err(error) => {
-            // An answer that never came may still mean success: then the pieces are the object.
+            // An operation without an answer may still have succeeded: then the object uses the
+            // pieces.
             if error
                 .downcast_ref::<Failed>()
                 .is_none_or(|failed| matches!(failed, Failed::Refused(_) | Failed::Foreign(_)))
@@ -274,7 +274,7 @@ pub fn put(
     }
 }
 
-/// Draws a series, and makes its first piece so that nobody else can have it.
+/// Draws a series, and creates its first piece so that no other writer can use it.
 pub(super) fn claim(cluster: &mut dyn Objects, pool: PoolId, object: &ObjectId) -> Result<u32> {
     for _ in 0..TRIES {
         let manifest = Manifest {
@@ -295,7 +295,7 @@ pub(super) fn claim(cluster: &mut dyn Objects, pool: PoolId, object: &ObjectId) 
     bail!("no free series of pieces was found in {TRIES} tries")
 }
 
-/// A number that no one can foresee.
+/// An unpredictable number.
 pub fn random() -> Result<u32> {
     let mut bytes = [0; 4];
     std::fs::File::open("/dev/urandom")
@@ -304,7 +304,7 @@ pub fn random() -> Result<u32> {
     Ok(u32::from_le_bytes(bytes))
 }
 
-/// Makes the object have this content, whatever it had, and removes what that was.
+/// Gives the object this content, whatever its previous one, and removes the previous pieces.
 fn commit(
     cluster: &mut dyn Objects,
     pool: PoolId,
@@ -334,7 +334,7 @@ fn commit(
     bail!("others replace this object all the time; nothing was changed")
 }
 
-/// Removes the pieces of a content that nothing points at any more.
+/// Removes the pieces of a content that is no longer referenced.
 pub(super) fn remove_pieces(
     cluster: &mut dyn Objects,
     pool: PoolId,
@@ -358,12 +358,11 @@ pub(super) fn remove_pieces(
     window.drain(&mut ended)
 }
 
-/// Writes an object's content to `sink`; `None` if there is no such object. `progress` is told
+/// Writes an object's content to `sink`; `None` if there is no such object. `progress` gets the
 /// bytes as they arrive.
 ///
 /// # Errors
-/// When the sink does not take it, the cluster refuses, or the content is replaced while it is
-/// read.
+/// When the sink fails, the cluster refuses, or the content is replaced while it is read.
 pub fn get(
     cluster: &mut dyn Objects,
     pool: PoolId,
@@ -401,7 +400,7 @@ pub fn rest_of(
         write(&head.data)?;
         let mut offset = nacre_wire::msg::payload_len(&head.data) as u64;
         while offset < head.size {
-            // Made longer than one operation by other programs: every part must be of the same
+            // Extended beyond one operation by other programs: every part must be of the same
             // version.
             let ops = vec![
                 SubOp::AssertVersion {
@@ -431,11 +430,11 @@ pub fn rest_of(
         }
         return Ok(());
     };
-    // Pieces end in any order and are written in theirs.
+    // Pieces arrive in any order and are written in sequence.
     let (mut arrived, mut next) = (std::collections::BTreeMap::new(), 0_u32);
     let mut window = Window::new(cluster, PIECES_MAX, PIECES_MAX as u64 * manifest.unit);
-    // A piece never changes. One whose OSD knew of the snapshot before the object's own did is not
-    // in it, and is here as long as the object is.
+    // A piece never changes. If its OSD knew of the snapshot before the object's OSD did, the piece
+    // is not in the snapshot, and exists here as long as the object does.
     let (past, live) = (object.snapshot != SnapId::HEAD, RefCell::new(Vec::new()));
     let mut ended = |(index, past): (u32, bool), result: crate::objects::Ended| -> Result<()> {
         let data = match result {
@@ -491,7 +490,7 @@ pub fn rest_of(
     };
     let fetched = fetch();
     if fetched.is_err() {
-        // Leave nothing in flight to whoever uses the cluster next.
+        // The next user of the cluster must not see operations in flight.
         while cluster.next()?.is_some() {}
     }
     fetched
@@ -545,7 +544,7 @@ mod tests {
     use crate::objects::memory::Memory;
 
     const POOL: PoolId = PoolId(1);
-    /// Three pieces and a bit, and not a multiple of anything.
+    /// Three pieces and a bit, not a multiple of the unit.
     const LARGE: usize = WHOLE_MAX as usize + 3 * UNIT as usize + 17;
 
     fn object() -> ObjectId {
@@ -616,8 +615,8 @@ mod tests {
         }
     }
 
-    /// Its OSD knew of the snapshot before the piece was written, the object's did not before it
-    /// pointed there.
+    /// Its OSD knew of the snapshot before the piece was written, the object's OSD did not before
+    /// it referenced the piece.
     #[test]
     fn a_piece_that_a_snapshot_has_not_is_read_as_it_is_now() {
         let mut cluster = Memory::default();
@@ -650,7 +649,7 @@ mod tests {
             read(&mut cluster).expect("read") == data,
             "none is in the snapshot"
         );
-        // One is; and another one is nowhere any more.
+        // One piece is missing; another one is missing everywhere.
         let mut other = data.clone();
         other[..UNIT as usize].fill(7);
         let piece = operation(

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!  DIR/a/b.txt   ─▶ object `a/b.txt`   data; nacre.kind = file, nacre.mode = 0644, nacre.mtime = seconds.nanoseconds
-//!  DIR/a/link    ─▶ object `a/link`    where it points; nacre.kind = symlink
-//!  DIR/a/empty/  ─▶ object `a/empty/`  no data; nacre.kind = dir, nacre.mode: only for folders that are empty or not 0755
+//!  DIR/a/link    ─▶ object `a/link`    its target; nacre.kind = symlink
+//!  DIR/a/empty/  ─▶ object `a/empty/`  no data; nacre.kind = dir, nacre.mode: only for directories that are empty or not 0755
 //! ```
 //! Names are bytes, as the file system has them.
 //!
-//! Invariant (tests below): exporting what was imported gives the same tree; and no object,
-//! whatever its name, is written outside of the folder that was asked for.
+//! Invariant (tests below): exporting an imported tree gives the same tree; and no object, whatever
+//! its name, is written outside of the requested directory.
 
 use super::stripe::{self, Manifest, WHOLE_MAX};
 use crate::objects::{Ended, Failed, Head, Objects, Window, head_of, read_head};
@@ -28,29 +28,29 @@ use std::time::{Duration, SystemTime};
 const KIND: &str = "nacre.kind";
 const MODE: &str = "nacre.mode";
 const MTIME: &str = "nacre.mtime";
-/// What folders have that nobody wrote down.
+/// Mode of directories without a recorded one.
 const FOLDER_MODE: u32 = 0o755;
 
 /// Operations in flight, and their memory.
 const OPS_MAX: usize = 64;
 const BYTES_MAX: u64 = 48 << 20;
 
-/// What an imported object's content hashes to.
+/// Hashes of imported objects' contents.
 pub type Hashes = BTreeMap<Name, blake3::Hash>;
 
-/// What was moved, and what could not be.
+/// Results of a transfer, with the failures.
 #[derive(Debug, Default)]
 pub struct Moved {
     /// Objects, or files.
     pub objects: u64,
     /// Bytes of content.
     pub bytes: u64,
-    /// Sentences.
+    /// Failures, as sentences.
     pub failed: Vec<String>,
 }
 
 impl Moved {
-    /// An error if something could not be moved.
+    /// An error if something could not be transferred.
     ///
     /// # Errors
     /// The first failures.
@@ -68,10 +68,10 @@ impl Moved {
     }
 }
 
-/// Everything below a folder, by name, the folder itself not included.
+/// Everything below a directory, by name, without the directory itself.
 ///
 /// # Errors
-/// When a folder cannot be read.
+/// When a directory cannot be read.
 pub fn walk(root: &Path) -> Result<Vec<PathBuf>> {
     let (mut found, mut folders) = (Vec::new(), vec![PathBuf::new()]);
     while let Some(folder) = folders.pop() {
@@ -95,10 +95,10 @@ pub fn walk(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Stores what `paths` name below `root`; `progress` is told bytes as they are stored.
+/// Stores the files `paths` below `root`; `progress` gets the bytes as they are stored.
 ///
 /// # Errors
-/// When the cluster refuses. What cannot be read is listed in the answer instead.
+/// When the cluster refuses. Unreadable files are listed in the result instead.
 pub fn import(
     cluster: &mut dyn Objects,
     pool: PoolId,
@@ -116,7 +116,7 @@ pub fn import(
                     moved.bytes += size;
                     progress(size);
                 }
-                // It is in pieces now; replacing that takes more than one operation.
+                // It is striped now; replacing that takes more than one operation.
                 Err(Failed::Refused(OpFailure::Guard { index: 0 })) => later.push(path),
                 Err(why) => {
                     return Err(anyhow::Error::from(why).context(format!("storing {object}")));
@@ -154,7 +154,7 @@ pub fn import(
                 moved.objects += 1;
                 moved.bytes += size;
             }
-            // What the disk here says concerns one file, what the cluster says all of them.
+            // An error of the local disk concerns one file, an error of the cluster all of them.
             Err(error) if error.downcast_ref::<io::Error>().is_some() => {
                 moved.failed.push(format!("{}: {error:#}", path.display()));
             }
@@ -164,7 +164,7 @@ pub fn import(
     Ok((moved, hashes))
 }
 
-/// Stores these contents as files, in place of what is there, and notes their hashes.
+/// Stores these contents as files, replacing existing objects, and records their hashes.
 ///
 /// # Errors
 /// When the cluster refuses.
@@ -208,7 +208,7 @@ enum Loaded {
         attrs: Vec<(Name, Bytes)>,
     },
     Large,
-    /// A folder that its files imply.
+    /// A directory that its files imply.
     Nothing,
 }
 
@@ -273,7 +273,7 @@ fn attributes(kind: &str, meta: &Metadata) -> Vec<(Name, Bytes)> {
     vec![attr(KIND, kind), attr(MODE, &mode), attr(MTIME, &mtime)]
 }
 
-/// Hashes what passes.
+/// Hashes the data that are read through it.
 struct Hashing<R> {
     inner: R,
     hasher: blake3::Hasher,
@@ -332,7 +332,7 @@ fn import_stream(
     Ok((object.name, source.hasher.finalize(), size))
 }
 
-/// Reads objects back and compares; gives the names of those that differ.
+/// Reads objects back and compares; returns the names of those that differ.
 ///
 /// # Errors
 /// When the cluster refuses.
@@ -368,7 +368,7 @@ pub fn verify(
                 name: name.clone(),
                 ..ObjectId::default()
             };
-            // Sizes are not known here; a guess keeps memory within bounds for ordinary trees.
+            // Sizes are unknown here; an estimate bounds the memory for ordinary trees.
             window.push(
                 read_head(pool, &object, WHOLE_MAX),
                 (name, hash),
@@ -400,8 +400,8 @@ pub fn verify(
 /// Writes a pool's objects below `root`, which must be empty or new.
 ///
 /// # Errors
-/// When the cluster refuses or `root` cannot be used. What cannot be written is listed in the
-/// answer instead.
+/// When the cluster refuses or `root` cannot be used. Objects that cannot be written are listed in
+/// the result instead.
 pub fn export(
     cluster: &mut dyn Objects,
     pool: PoolId,
@@ -433,7 +433,7 @@ pub fn export(
     {
         let mut window = Window::new(&mut *cluster, OPS_MAX, BYTES_MAX);
         let mut ended = |name: Name, result: Ended| {
-            // What was removed since it was listed is not missed.
+            // Objects removed since the listing are skipped.
             let Some(head) = head_of(result).with_context(|| format!("reading {name}"))? else {
                 return Ok(());
             };
@@ -475,13 +475,13 @@ pub fn export(
     Ok(export.moved)
 }
 
-/// Where an export stands.
+/// State of an export.
 struct Export<'r> {
     root: &'r Path,
     moved: Moved,
-    /// Folders that were made, with their modes.
+    /// Created directories, with their modes.
     folders: BTreeMap<PathBuf, u32>,
-    /// Written last: nothing may be written through them.
+    /// Written last: no file may be written through them.
     links: Vec<(PathBuf, PathBuf)>,
 }
 
@@ -548,7 +548,7 @@ impl Export<'_> {
         Ok(())
     }
 
-    /// Makes a folder and those above it.
+    /// Creates a directory and its parents.
     fn folder(&mut self, path: &Path) -> Result<()> {
         if path.as_os_str().is_empty() || self.folders.contains_key(path) {
             return Ok(());
@@ -561,8 +561,8 @@ impl Export<'_> {
         Ok(())
     }
 
-    /// Links, then modes of folders from the innermost on: a mode may forbid what is still to be
-    /// done inside.
+    /// Links, then modes of directories from the innermost on: a mode may forbid later changes
+    /// inside.
     fn finish(&mut self) {
         for (path, target) in std::mem::take(&mut self.links) {
             if let Err(error) = std::os::unix::fs::symlink(target, self.root.join(&path)) {
@@ -583,7 +583,8 @@ impl Export<'_> {
     }
 }
 
-/// A name as a path that stays inside. What would come back under another name is refused too.
+/// A name as a path that stays inside. A name that would be imported under another name is refused
+/// too.
 fn inside(name: &[u8]) -> Result<PathBuf> {
     let path = PathBuf::from(OsStr::from_bytes(name));
     let plain = path
@@ -601,7 +602,7 @@ fn inside(name: &[u8]) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Reads `seconds.nanoseconds`; seconds may be negative.
+/// Parses `seconds.nanoseconds`; seconds may be negative.
 fn parse_time(text: &str) -> Option<SystemTime> {
     let (seconds, nanos) = text.split_once('.')?;
     let (seconds, nanos): (i64, u32) = (
@@ -625,7 +626,7 @@ mod tests {
 
     const POOL: PoolId = PoolId(1);
 
-    /// A folder that goes away with the test.
+    /// A directory that is removed with the test.
     struct Folder(PathBuf);
     impl Folder {
         fn new(name: &str) -> Self {
@@ -640,7 +641,7 @@ mod tests {
         }
     }
 
-    /// Everything about a tree that must survive.
+    /// All properties of a tree that must be preserved.
     fn describe(root: &Path) -> Vec<(PathBuf, u32, i64, Vec<u8>)> {
         let one = |path: PathBuf| {
             let at = root.join(&path);

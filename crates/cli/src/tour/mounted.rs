@@ -1,9 +1,9 @@
-//! The tour's last step: a file system is mounted, and an archive unpacked in it.
+//! The tour's last step: a file system is mounted, and an archive is unpacked in it.
 //!
 //! ```text
 //!  tar ─▶ mount ─▶ unpack ─▶ unmount ─▶ mount again ─▶ compare with the originals ─▶ unmount
 //! ```
-//! What is compared comes from the OSDs: the second mount's process has read nothing before.
+//! The compared data come from the OSDs: the second mount's process has read nothing before.
 
 use crate::mount::take_off;
 use crate::mount::with_up;
@@ -19,21 +19,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What came of it.
+/// Result of the step.
 pub enum Outcome {
-    /// Everything is as it was.
+    /// All files are equal.
     Equal(Figures),
-    /// It cannot be tried on this machine: why.
+    /// Not possible on this machine, with the reason.
     Skipped(String),
 }
 
-/// What was done, and how long it took.
+/// Figures of the step.
 pub struct Figures {
     /// Files, symbolic links and empty directories.
     pub files: usize,
-    /// In all files.
+    /// Bytes of all files.
     pub bytes: u64,
-    /// Unpacking, with the unmount that makes all of it safe.
+    /// Unpacking, including the unmount that makes everything durable.
     pub unpack: Duration,
     /// Reading and comparing all, in another mount.
     pub compare: Duration,
@@ -53,7 +53,7 @@ pub fn step(from: &Path, paths: &[PathBuf], dir: &Path, cluster: &Path) -> Resul
     let archive = dir.join("tree.tar");
     pack(from, paths, &archive)?;
     let at = dir.join("mount");
-    // If something fails below, nothing stays mounted.
+    // If a later step fails, nothing stays mounted.
     let outcome = unpack_and_compare(from, paths, &archive, &at, cluster);
     if outcome.is_err() {
         let _ = take_off::all(&locks::run_folder(cluster), true);
@@ -99,10 +99,10 @@ fn unpack_and_compare(
     }))
 }
 
-/// What the kernel does not let this process do is no fault of the file system.
+/// A missing permission of this process is not the file system's fault.
 fn refused(why: anyhow::Error) -> Result<Outcome> {
     let said = format!("{why:#}");
-    // The mount's own process says it, so it comes as a sentence.
+    // The mount's own process reports it, so it arrives as text.
     match said.contains("Operation not permitted") || said.contains("Permission denied") {
         true => Ok(Outcome::Skipped(said)),
         false => Err(why),
@@ -116,10 +116,10 @@ fn unmount(cluster: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Takes what an earlier tour that was killed has left mounted off its directory.
+/// Unmounts what an earlier, killed tour has left mounted.
 ///
 /// # Errors
-/// It does not go: removing the directory would remove what is mounted.
+/// It cannot be unmounted: removing the directory would remove the mounted files.
 pub fn sweep(dir: &Path, cluster: &Path) -> Result<()> {
     let Ok(dir) = dir.canonicalize() else {
         return Ok(());
@@ -156,11 +156,11 @@ fn pack(from: &Path, paths: &[PathBuf], archive: &Path) -> Result<()> {
         .arg("-C")
         .arg(from)
         .args(["--no-recursion", "--null", "-T"]);
-    // From another directory a relative name would be another's.
+    // In another directory a relative name would be another file.
     run(tar.arg(names.canonicalize().context("finding the names")?)).context("making an archive")
 }
 
-/// Runs a program that says what is wrong on standard error.
+/// Runs a program that reports errors on standard error.
 fn run(command: &mut Command) -> Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command
@@ -179,7 +179,7 @@ fn run(command: &mut Command) -> Result<()> {
     )
 }
 
-/// Whether two files are the same in kind, rights, time and content; gives the bytes of that.
+/// Compares two files' kind, permissions, time and content; returns the bytes of the content.
 fn compare(original: &Path, unpacked: &Path) -> Result<u64> {
     let look = |path: &Path| {
         path.symlink_metadata()
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-    /// Every difference that an unpacked file may have is seen, and an archive has none.
+    /// Every possible difference of an unpacked file is detected, and an archive has none.
     #[test]
     fn what_is_packed_and_unpacked_is_equal_and_differences_are_seen() {
         let dir = std::env::temp_dir().join(format!("nacre-tour-{}", std::process::id()));

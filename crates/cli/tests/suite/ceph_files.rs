@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// A server's process; it ends with this.
+/// A server's process; killed when dropped.
 struct Server(Child);
 impl Server {
     fn start(cluster: &str, id: u32) -> Self {
@@ -41,7 +41,7 @@ impl Drop for Server {
     }
 }
 
-/// The cluster, and a file system's name; its pools and keys go with this.
+/// The cluster, and a file system's name; its pools and keys are removed when dropped.
 struct Site {
     cluster: String,
     name: String,
@@ -63,7 +63,7 @@ impl Site {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
-    /// Who has the rank, such as `mds.1`.
+    /// The holder of the rank, such as `mds.1`.
     fn holder(&self) -> Option<String> {
         self.json(&["fs", "status", &self.name])[0]["server"]
             .as_str()
@@ -132,14 +132,14 @@ fn a_file_system_on_ceph_outlives_its_server_and_ends_its_clients() {
 
     let one = site.open(conf);
     let dir = make(&one, Ino::ROOT, "dir", FileKind::Directory {});
-    // Of so many names some have hashes with bytes 0 in them.
+    // Among this many names some have hashes with bytes 0 in them.
     let files: Vec<Ino> = (0..100)
         .map(|n| make(&one, dir, &format!("f{n}"), FileKind::File {}))
         .collect();
     write(&one, files[7], "written").expect("written");
     one.call(Ask::Sync { ino: None }).expect("safe");
 
-    // The other server has it within moments, and the client does not notice.
+    // The other server takes over within moments, and the client does not notice.
     let at = usize::from(first == "mds.1");
     drop(servers[at].take());
     write(&one, files[8], "later").expect("written");
@@ -164,7 +164,8 @@ fn a_file_system_on_ceph_outlives_its_server_and_ends_its_clients() {
         (b"written".to_vec(), b"later".to_vec())
     );
 
-    // What an evicted client had in flight does not happen; it goes on as its next instance.
+    // Operations in flight of an evicted client are not executed; it continues as its next
+    // instance.
     let shown = site.json(&["fs", "clients", name]);
     assert!(
         shown

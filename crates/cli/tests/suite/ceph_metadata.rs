@@ -10,7 +10,7 @@ fn the_verbs_of_metadata_mean_on_ceph_what_they_mean_here() {
         return;
     };
     let cluster = format!("ceph:{}", conf.to_str().expect("readable"));
-    // A namespace of its own: others use the same metadata.
+    // A separate namespace: others use the same metadata.
     let namespace = format!("cli-test-{}", std::process::id());
     let key = |name: &str| format!("{namespace}/{name}");
     let words = |words: &[&str]| {

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// A command that runs beside the test, and ends with it.
+/// A command that runs beside the test; killed when dropped.
 struct Beside(Child);
 impl Drop for Beside {
     fn drop(&mut self) {
@@ -40,7 +40,7 @@ fn signal(child: &Beside, name: &str) {
     );
 }
 
-/// What comes until the pipe is closed, within a minute.
+/// Everything received until the pipe is closed, within a minute.
 fn rest(mut pipe: impl Read + Send + 'static) -> String {
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -54,8 +54,8 @@ fn rest(mut pipe: impl Read + Send + 'static) -> String {
         .expect("text")
 }
 
-/// A command that stands still misses a notify: the notifier is told who, and the watcher, when it
-/// goes on, that it may have missed something.
+/// A stopped command misses a notify: the notifier is told which watcher missed it, and the
+/// watcher, when it continues, that it may have missed notifies.
 #[test]
 fn watchers_hear_notifies_and_whoever_missed_one_ends_with_an_error() {
     let site = Site::new("watch", 8);
@@ -104,7 +104,7 @@ fn watchers_hear_notifies_and_whoever_missed_one_ends_with_an_error() {
             .map_while(Result::ok)
             .try_for_each(|line| sender.send(line))
     });
-    // Printed when it comes, not when the command ends.
+    // Printed on arrival, not when the command ends.
     let printed = || {
         receiver
             .recv_timeout(Duration::from_secs(60))

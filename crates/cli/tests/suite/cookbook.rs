@@ -12,7 +12,7 @@ use super::operator::Site;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A fenced block: what is said after the fence, and its lines.
+/// A fenced block: the text after the fence, and its lines.
 struct Block {
     kind: String,
     text: String,
@@ -43,7 +43,7 @@ fn blocks(document: &str) -> Vec<Block> {
     found
 }
 
-/// Whether a text is a pattern, in which `...` is anything.
+/// Whether a text matches a pattern, in which `...` matches anything.
 fn fits(mut text: &str, pattern: &str) -> bool {
     let mut parts = pattern.split("...");
     let first = parts.next().unwrap_or_default();
@@ -71,7 +71,7 @@ fn run(script: &str, site: &Site, folder: &Path) -> (bool, String) {
         binary.parent().expect("a folder").display(),
         std::env::var("PATH").unwrap_or_default()
     );
-    // Each test has its ports; a reader has those of the default.
+    // Each test has its own ports; a reader has the default ones.
     let script = script.replace(
         "nacre up --detach",
         &format!("nacre up --detach --base-port {} >/dev/null", site.port()),

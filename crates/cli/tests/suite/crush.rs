@@ -16,8 +16,8 @@ fn after<'t>(line: &'t str, word: &str) -> &'t str {
         .unwrap_or_else(|| panic!("`{line}` has no `{word}`"))
 }
 
-/// The arguments that the second line of a golden mapping stands for:
-/// `# rule 3 hybrid num_rep 3 x 0..255 reweight 0:0 5:0.5`.
+/// The arguments in the second line of a golden mapping: `# rule 3 hybrid num_rep 3 x 0..255
+/// reweight 0:0 5:0.5`.
 fn arguments(file: &Path, header: &str) -> Vec<String> {
     let name = file
         .file_name()
@@ -28,7 +28,7 @@ fn arguments(file: &Path, header: &str) -> Vec<String> {
         name.split('.').next().expect("a first part")
     ));
     let (first, last) = after(header, "x").split_once("..").expect("a range");
-    // Old maps have rules without a name; then the header says `num_rep` where the name would be.
+    // Old maps have rules without a name; then the header has `num_rep` in place of the name.
     let number = after(header, "rule");
     let named = header
         .split_whitespace()

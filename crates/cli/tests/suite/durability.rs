@@ -1,12 +1,12 @@
-//! Sources of programs are objects like any others: they outlive daemons and disks that rot
-//! (MAL-70), and what is committed of them outlives all monitors (MAL-15).
+//! Sources of programs are ordinary objects: they survive failed daemons and bit rot (MAL-70), and
+//! their committed records survive the loss of all monitors (MAL-15).
 
 use super::operator::Site;
 use rustix::fs::{SeekFrom, seek};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-/// A class that says its version, long enough to lie in blocks of its own; `MARK` is found in a
+/// A class that contains its version, long enough to have its own blocks; `MARK` is found in a
 /// store's file.
 fn source(version: u32) -> String {
     let text = format!(
@@ -18,8 +18,8 @@ fn source(version: u32) -> String {
     text + &remark.repeat(200)
 }
 
-/// Flips a bit of everything in a stopped store that looks like the source; how many places there
-/// were. A store's file is large and mostly holes.
+/// Flips a bit of every occurrence of the source in a stopped store; returns the number of
+/// occurrences. A store's file is large and mostly holes.
 fn rot(store: &Path, version: u32) -> usize {
     let mark = format!("MARK-OF-VERSION-{version} ");
     let file = std::fs::File::options()
@@ -60,7 +60,8 @@ fn a_class_outlives_daemons_monitors_and_rot() {
     site.text(&["class", "install", "said", &files[0]]);
     assert_eq!(version(&site), "1");
 
-    // An OSD with a copy of the source is dead: another version goes in, the first one comes back.
+    // An OSD with a replica of the source is dead: another version is installed, and the first one
+    // is activated again.
     site.kill("osd.0");
     site.text(&["class", "install", "said", &files[1]]);
     assert_eq!(version(&site), "2");
@@ -102,9 +103,9 @@ fn a_class_outlives_daemons_monitors_and_rot() {
         .expect("a primary");
     site.stop();
 
-    // The copy that others read rots on its disk. Every OSD starts anew, so it has to read the
-    // source again. Some of it may lie in the store's log, still: then that OSD is left out, and
-    // says so.
+    // The replica that others read is corrupted on its disk. Every OSD is restarted, so it has to
+    // read the source again. A part of it may still be in the store's log: then that OSD is left
+    // out, and says so.
     assert!(
         rot(&site.dir().join(format!("osd.{primary}/store")), 2) >= 200,
         "osd.{primary} has a copy of the source"

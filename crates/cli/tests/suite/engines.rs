@@ -6,7 +6,7 @@ use super::operator::Site;
 use super::prints;
 use serde_json::Value;
 
-/// Activations are counted by each cluster for itself.
+/// Activations are counted separately by each cluster.
 fn without_activations(text: &str) -> String {
     let mut words = text.split("activation ");
     let mut out = words.next().unwrap_or_default().to_owned();
@@ -17,7 +17,7 @@ fn without_activations(text: &str) -> String {
     out
 }
 
-/// What a command does on a cluster: whether it succeeds, and what it prints on both streams.
+/// The result of a command on a cluster: whether it succeeds, and its output on both streams.
 fn on(cluster: &str, command: &[&str]) -> (bool, String, String) {
     let output = nacre([&["--cluster", cluster][..], command].concat());
     let text = |bytes: Vec<u8>| without_activations(&String::from_utf8(bytes).expect("text"));
@@ -135,7 +135,7 @@ fn a_class_of_the_library_gives_the_same_on_both_engines() {
         fails(&["class", "rollback", class, "--to", "7"])
             .contains("has no version 7; there are 1, 2")
     );
-    // What else is installed is each cluster's own affair, and so it is shown.
+    // Other installed programs are each cluster's own, and so they are shown.
     for cluster in [&ours[..], &ceph[..]] {
         let (shown, _, why) = on(cluster, &["class", "show", "no-such-class"]);
         assert!(
@@ -146,7 +146,7 @@ fn a_class_of_the_library_gives_the_same_on_both_engines() {
         );
     }
 
-    // What only ours can, and says so.
+    // Supported only by our own engine, with an error that says so.
     let (succeeded, _, why) = on(&ceph, &["class", "library", "--install", "zlog"]);
     assert!(
         !succeeded

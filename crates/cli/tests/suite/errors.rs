@@ -1,9 +1,9 @@
-//! Whatever goes wrong: one line on standard error that says what to do, nothing on standard
-//! output, exit code not 0.
+//! Every error: one line on standard error with a recommended action, nothing on standard output,
+//! exit code not 0.
 
 use super::{golden, nacre, scratch};
 
-/// Runs it; gives the line and the code.
+/// Runs it; returns the line and the code.
 pub fn fails(arguments: &[&str]) -> (String, i32) {
     let output = nacre(arguments);
     let error = String::from_utf8(output.stderr).expect("text");
@@ -110,8 +110,8 @@ fn files_that_are_cut_off_or_damaged_are_refused_with_the_place() {
     let flat = std::fs::read_to_string(golden().join("flat10.crush")).expect("readable");
     let file = scratch("damaged.crush");
     let name = file.to_str().expect("readable");
-    // Cut off in the middle of a bucket and between two sections, a word and a weight that are
-    // none, bytes that are no text.
+    // Cut off in the middle of a bucket and between two sections, an invalid word and weight, bytes
+    // that are not text.
     let middle = flat.rfind("item ").expect("items") + 3;
     let between = flat.rfind("rule ").expect("rules");
     let broken = [

@@ -1,5 +1,5 @@
 //! File systems through the command line: checked and repaired while they are served and on a
-//! stopped cluster; their clients shown and evicted.
+//! stopped cluster; their clients listed and evicted.
 
 use super::operator::Site;
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use nacre_wire::fs::{FileKind, FsKey, FsSettings};
 use nacre_wire::msg::fs::{FsAnswer, FsCall};
 use serde_json::Value;
 
-/// Makes a file, open, or a directory.
+/// Creates a file, open, or a directory.
 pub fn make(fs: &FileSystem, dir: Ino, name: &str, kind: FileKind) -> Ino {
     let open = matches!(kind, FileKind::File {});
     let (name, target) = (Name::from(name), Bytes::new());
@@ -44,7 +44,7 @@ pub fn lookup(fs: &FileSystem, dir: Ino, name: &str) -> Option<(Ino, u64)> {
         _ => None,
     }
 }
-/// A check's exit code, and what it says.
+/// A check's exit code, and its output.
 fn check(site: &Site, more: &[&str]) -> (Option<i32>, Value) {
     let output = site.run(&[&["--json", "fs", "check", "home"], more].concat());
     let said = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
@@ -61,7 +61,7 @@ fn kinds(said: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// A client that an operator evicts hears of it, and goes on.
+/// A client that an operator evicts is told, and continues.
 #[test]
 fn clients_are_shown_and_evicted() {
     let site = Site::new("clients", 17);
@@ -112,7 +112,7 @@ fn clients_are_shown_and_evicted() {
     assert_eq!(read, Ok(Given::Data(vec![Bytes::from("more")])));
 }
 
-/// What an operator sets holds for a program that has the file open already, and ends when it is
+/// A quota applies at once to a program that has the file open already, and ends when it is
 /// removed.
 #[test]
 fn quotas_are_set_shown_and_removed() {
@@ -167,8 +167,8 @@ fn quotas_are_set_shown_and_removed() {
     assert_eq!(write(8193), Ok(Given::Done));
 }
 
-/// Its own pools go with it, and of another's pool what it had there; a new one of its name is
-/// empty.
+/// Its own pools are removed with it, and from another pool its own objects; a new file system of
+/// its name is empty.
 #[test]
 fn a_file_system_is_removed_with_what_it_had() {
     let site = Site::new("removed", 38);
@@ -243,8 +243,7 @@ fn a_file_system_is_removed_with_what_it_had() {
     assert_eq!(lookup(&fs, Ino::ROOT, "file"), None);
     drop(fs);
 
-    // A pool that is called after it is not its own alone: `fs rm` removed all that others had
-    // there.
+    // A pool named after it may hold other objects: `fs rm` removed them all.
     drop(write("home"));
     site.put_into("home.data", "others", "stays");
     let removed = site.json(&["fs", "rm", "home", "--yes-i-really-mean-it"]);
@@ -259,7 +258,7 @@ fn a_file_system_is_removed_with_what_it_had() {
         "stays"
     );
 
-    // Nor is a namespace that only begins like its own.
+    // A namespace with the same prefix is not its own, either.
     site.text(&["object", "rm", "home.data", "others"]);
     site.text(&[
         "object",
@@ -281,8 +280,8 @@ fn a_file_system_is_removed_with_what_it_had() {
     );
 }
 
-/// What is below a directory of another rank its server has; names move between them, and all of it
-/// is there after a restart.
+/// Another rank's server serves the contents of its directory; names move between them, and all are
+/// there after a restart.
 #[test]
 fn several_servers_share_a_file_system() {
     let site = Site::new("ranks", 39);
@@ -428,7 +427,7 @@ fn a_file_system_is_checked_and_repaired_while_it_is_served_and_when_it_is_not()
     );
     assert_eq!(fs.call(Ask::Sync { ino: None }), Ok(Given::Done));
 
-    // It is in the server's memory and journal only, and written for the check.
+    // It is only in the server's memory and journal, and written for the check.
     let (code, said) = check(&site, &[]);
     assert_eq!(
         (code, &said["online"], kinds(&said).len()),
@@ -440,7 +439,7 @@ fn a_file_system_is_checked_and_repaired_while_it_is_served_and_when_it_is_not()
         (&counts["directories"], &counts["files"], &counts["bytes"]),
         (&2.into(), &1.into(), &9.into())
     );
-    // Its first object says where it is.
+    // Its first object holds its backpointer.
     assert_eq!(counts["backpointers"], 1, "{said:#}");
     let dump = site.text(&["fs", "dump", "home"]);
     let rows: Vec<Value> = dump
@@ -453,7 +452,7 @@ fn a_file_system_is_checked_and_repaired_while_it_is_served_and_when_it_is_not()
         .expect("it is there");
     assert_eq!((&row["size"], &row["mode"]), (&9.into(), &"755".into()));
 
-    // Data that belongs to nothing.
+    // Data that belong to no file.
     let cluster = Cluster::connect(site.dir()).expect("a configuration");
     let settings = cluster
         .meta_get(FsKey::Settings.of(&"home".into()))
@@ -484,7 +483,7 @@ fn a_file_system_is_checked_and_repaired_while_it_is_served_and_when_it_is_not()
         "{said:#}"
     );
 
-    // A repair wants it for itself: its server gives it back for a while, and clients go on.
+    // A repair needs it exclusively: its server releases it for a while, and clients continue.
     let data = Bytes::from_static(b"other data, kept by its client");
     assert_eq!(
         fs.call(Ask::Write {

@@ -8,7 +8,7 @@ const GOOD: &str = r#"{"client":1,"op":"write","key":"a","value":7,"invoke_ns":1
 {"client":3,"op":"cas","key":"a","expect":7,"value":8,"invoke_ns":10,"return_ns":19,"result":true}
 {"client":4,"op":"write","key":"a","value":9,"invoke_ns":3,"unknown":true}
 "#;
-/// The second read goes back to before a write that was read already.
+/// The second read returns a value older than one that was already read.
 const BAD: &str = r#"{"client":1,"op":"write","key":"a","value":7,"invoke_ns":1,"return_ns":9}
 {"client":2,"op":"read","key":"a","invoke_ns":10,"return_ns":12,"result":7}
 {"client":2,"op":"read","key":"a","invoke_ns":13,"return_ns":14,"result":null}

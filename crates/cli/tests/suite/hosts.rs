@@ -1,5 +1,5 @@
-//! Daemons on machines as they are: disks that hang or are full, logs that cannot be written,
-//! processes that end in between.
+//! Daemons on faulty machines: disks that hang or are full, logs that cannot be written, processes
+//! that end in between.
 
 use super::operator::Site;
 use super::{nacre, scratch};
@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Starts a cluster of processes whose devices meet what is in the file.
+/// Starts a cluster of processes whose devices meet the faults in the file.
 fn up_with_faults(site: &Site, faults: &Path) {
     let _ = std::fs::remove_file(faults);
     let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
@@ -43,7 +43,7 @@ fn a_disk_that_hangs_is_named_and_its_osd_steps_down() {
     site.put("a", "before");
     site.text(&["config", "set", "osd.device_hung_ms", "5000"]);
     std::fs::write(&faults, "osd.1/ flush hang 60000\n").expect("writable");
-    // Every group has all three OSDs: this waits for the hung one until it is down.
+    // Every PG has all three OSDs: this waits for the hung one until it is down.
     site.put("b", "while it hangs");
     let health = |site: &Site| site.text(&["health", "detail"]);
     site.until("named", |site| {
@@ -60,8 +60,8 @@ fn a_disk_that_hangs_is_named_and_its_osd_steps_down() {
     let _ = std::fs::remove_file(faults);
 }
 
-/// F15's worst: a device without any space, not even the reserve. The daemon stops, and what it
-/// says destroys nothing.
+/// F15's worst case: a device without any space, not even the reserve. The daemon stops, and its
+/// message recommends nothing destructive.
 #[test]
 fn a_daemon_without_any_space_says_that_nothing_is_lost() {
     let (site, faults) = (
@@ -84,7 +84,7 @@ fn a_daemon_without_any_space_says_that_nothing_is_lost() {
     std::fs::remove_file(&faults).expect("ours");
 }
 
-/// A small file system in memory. It goes when dropped.
+/// A small file system in memory. Unmounted when dropped.
 struct Mounted(PathBuf);
 impl Drop for Mounted {
     fn drop(&mut self) {
@@ -92,7 +92,7 @@ impl Drop for Mounted {
     }
 }
 
-/// `None`, said loudly: this user may not.
+/// `None`, with a message: this user may not mount.
 fn mount(dir: &Path, size: &str) -> Option<Mounted> {
     std::fs::create_dir_all(dir).expect("made");
     let options = format!("size={size}");
@@ -107,8 +107,8 @@ fn mount(dir: &Path, size: &str) -> Option<Mounted> {
     Some(Mounted(dir.to_owned()))
 }
 
-/// F15: stores that nobody gave a size were 10 GiB each, on whatever disk. Nobody noticed when they
-/// were again, since their files are sparse: each started, and promised what was not there.
+/// F15: stores without a given size were 10 GiB each, on any disk. No test failed when that was
+/// reintroduced, since their files are sparse: each started, and reported space that did not exist.
 #[test]
 fn new_stores_get_a_size_that_the_disk_has() {
     const DISK: u64 = 1 << 30;
@@ -148,8 +148,8 @@ fn new_stores_get_a_size_that_the_disk_has() {
     );
 }
 
-/// F15 for real, where the test may mount: three OSDs promise more than their file system has, and
-/// somebody else takes the rest.
+/// F15 for real, where the test may mount: three OSDs report more space than their file system has,
+/// and another program takes the rest.
 #[test]
 fn a_full_host_refuses_growth_and_everything_else_goes_on() {
     let mut site = Site::new("full", 32);
@@ -166,9 +166,9 @@ fn a_full_host_refuses_growth_and_everything_else_goes_on() {
     let refused = |site: &Site| (0..100).find(|n| !put(site, &format!("f{n}")).status.success());
     let first = refused(&site).expect("200 MiB do not hold 600");
     assert!(first > 2, "{first}");
-    // Somebody else takes what is left, to the last byte.
+    // Another program takes the remaining space, to the last byte.
     let hog = site.dir().join("hog");
-    // (What was refused is given back a moment later: it is taken, too.)
+    // (Refused space is released a moment later: take it, too.)
     let more = |n: u32| {
         let hog = format!("of={}", hog.display());
         let _ = Command::new("dd")
@@ -204,13 +204,13 @@ fn a_full_host_refuses_growth_and_everything_else_goes_on() {
 
 /// F23: a monitor whose output could not be written ended at its first line, exit code 101; all of
 /// a machine's at once.
-// Printing itself must not be able to fail.
+// Printing itself must not fail.
 #[test]
 fn a_daemon_whose_output_cannot_be_written_goes_on() {
     let mut site = Site::new("mute", 33);
     site.up(&[]);
     site.stop();
-    // What it says at its start.
+    // Its lines at the start.
     std::fs::set_permissions(site.dir(), std::fs::Permissions::from_mode(0o755)).expect("ours");
     let full = std::fs::File::options()
         .write(true)
@@ -256,7 +256,7 @@ fn where_nothing_runs_a_command_says_so() {
     assert!(begun.elapsed().as_secs() < 25, "three times 30 s otherwise");
 }
 
-/// F40: `up --detach` said ready, and nothing else, when an OSD did not start.
+/// F40: `up --detach` reported only that it was ready when an OSD did not start.
 #[test]
 fn up_in_the_background_names_what_does_not_run() {
     let mut site = Site::new("missing", 35);
@@ -269,7 +269,7 @@ fn up_in_the_background_names_what_does_not_run() {
     assert!(output.status.success() && said.contains("osd.1"), "{said}");
 }
 
-/// F42: 30 s and "no monitor has answered" for a key that no monitor could read.
+/// F42: 30 s and "no monitor has answered" for a key that was too long for any monitor.
 #[test]
 fn a_key_that_is_too_long_is_refused_at_once() {
     let site = Site::new("long-key", 36);
@@ -279,7 +279,7 @@ fn a_key_that_is_too_long_is_refused_at_once() {
     assert!(why.contains("at most 1024 bytes"), "{why}");
 }
 
-/// F60: nobody else may read a cluster's directory.
+/// F60: no other user may read a cluster's directory.
 #[test]
 fn a_clusters_directory_is_its_owners_alone() {
     let site = Site::new("private", 37);

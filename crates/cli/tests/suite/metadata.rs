@@ -63,7 +63,7 @@ fn programs_judge_and_follow_changes_also_after_the_leaders_death() {
         site.fails(&["meta", "program", "install", "positive", &broken])
             .contains("program positive is refused: positive:3:")
     );
-    // What compiles and is no program, only the monitors know.
+    // Only the monitors detect a text that compiles but is not a program.
     let nothing = save(&site, "nothing.lua", "local x = 1\n");
     assert!(
         site.fails(&["meta", "program", "install", "x", &nothing])
@@ -108,7 +108,7 @@ fn programs_judge_and_follow_changes_also_after_the_leaders_death() {
 
     let killed = leader(&site);
     site.kill(&killed);
-    // Rules and programs are those of the next leader too, which has never run them.
+    // The next leader, which has never run them, has the same rules and programs.
     let rejected = site.fails(&["meta", "put", "balances/ada", "much"]);
     assert!(rejected.contains("line 8, rejects it"), "{rejected}");
     let rejected = site.fails(&["meta", "rm", "balances/ada"]);

@@ -1,12 +1,11 @@
 //! A panic, a hang and an error at each call that a daemon's host makes for its device and its
-//! store (`node/src/faults.rs`): the daemon ends and says
-//! why, with an exit code that is not 0, and is 3 for a hang alone. Never does it go on with a
-//! thread less.
+//! store (`node/src/faults.rs`): the daemon ends with the reason and an exit code that is not 0,
+//! and is 3 for a hang alone. It never continues without one of its threads.
 //!
 //! ```text
-//!   reactor   small writes, a lone writer's flush, how much room there is      worker    other writes and
+//!   reactor   small writes, a single writer's flush, queries of free space     worker    other writes and
 //! flushes, discards, jobs and their reads
-//!   main      all that opening a store takes                                   watchdog  its looks
+//!   main      all calls of opening a store                                     watchdog  its looks
 //! ```
 
 use super::operator::Site;
@@ -17,29 +16,29 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// More than lies in an index or in memory.
+/// More than fits into an index or into memory.
 const LARGE: usize = 4 << 20;
 
-/// Nothing takes longer: a hang that is not noticed is not waited for.
+/// Time limit of all waits: an unnoticed hang is not waited for.
 const MOST: Duration = Duration::from_secs(60);
 
 /// Exit code of a daemon whose disk hangs.
 const HUNG: i32 = 3;
 
-/// One monitor and one OSD, of which one meets faults.
+/// One monitor and one OSD, one of which meets faults.
 struct Bench {
     site: Site,
     faults: PathBuf,
     other: Option<Daemon>,
 }
 
-/// A daemon whose device meets what is in the file.
+/// A daemon whose device meets the faults in the file.
 struct Daemon {
     child: Child,
     log: PathBuf,
-    /// Somebody who asks for something, and may wait for ever.
+    /// Clients with a request, which may wait for ever.
     asking: Vec<Child>,
-    /// What is asked again and again: that the page cache forgets is a wish only.
+    /// A request that is repeated: dropping the page cache is only a hint to the kernel.
     again: Option<&'static [&'static str]>,
 }
 
@@ -115,7 +114,7 @@ impl Bench {
         }
     }
 
-    /// The other daemon runs well.
+    /// The other daemon runs normally.
     fn with(mut self, kind: &str) -> Self {
         self.other = Some(self.spawn(kind, false));
         self
@@ -125,7 +124,7 @@ impl Bench {
         std::fs::write(&self.faults, format!("{line}\n")).expect("writable");
     }
 
-    /// What the OSD's store holds is read from the disk from now on.
+    /// From now on the OSD's store is read from the disk.
     fn forget_cached(&self) {
         let store = self.site.dir().join("osd.0/store");
         let mut dd = Command::new("dd");
@@ -151,7 +150,7 @@ impl Bench {
         daemon.asking.push(command.spawn().expect("starts"));
     }
 
-    /// Waits until it has ended, not well, and has said why.
+    /// Waits until it has ended, with a failure, and has reported the reason.
     fn ends(&self, mut daemon: Daemon, case: &str, why: &str) {
         let begun = Instant::now();
         let status = loop {
@@ -181,8 +180,8 @@ impl Bench {
             "{case}: ended as if all were well: {said}"
         );
         assert!(said.contains(why), "{case}: {said}");
-        // F30: who starts daemons again can tell a hung disk from everything else. (Nobody noticed
-        // when it was any other number.)
+        // F30: a supervisor can distinguish a hung disk from everything else. (No test failed when
+        // it was any other number.)
         let hung = why.contains("has not ended");
         assert_eq!(
             status.code() == Some(HUNG),
@@ -198,23 +197,23 @@ fn read(log: &PathBuf) -> String {
 
 const READ_LARGE: [&str; 5] = ["object", "get", "data", "large", "-"];
 
-/// What makes a daemon make a call.
+/// The cause of a daemon's call.
 #[derive(Clone, Copy)]
 enum By {
     /// Its start.
     Opening,
     /// A client's write.
     Writing,
-    /// A client's read of what is not in memory.
+    /// A client's read of data that are not in memory.
     Reading,
-    /// Objects that are replaced, until the log is full and the next checkpoint gives space back.
+    /// Objects are replaced until the log is full and the next checkpoint releases space.
     Replacing,
-    /// Nothing: it happens by itself.
+    /// No cause: it happens by itself.
     Itself,
 }
 
-/// Whether the OSD ends as it should in each of these cases: what makes the call, the call, and
-/// what it says when it ends.
+/// Checks that the OSD ends correctly in each of these cases: the cause of the call, the call, and
+/// the reason it reports.
 fn osd_ends(name: &str, number: u16, fault: &str, cases: &[(By, &str, &str)]) {
     let bench = Bench::new(name, number).with("mon");
     let content = scratch(&format!("mistreated-{name}.content"));
@@ -267,7 +266,7 @@ fn osd_ends(name: &str, number: u16, fault: &str, cases: &[(By, &str, &str)]) {
         }
         bench.ends(osd, &case, why);
     }
-    // And nothing was lost by all that.
+    // And no data were lost.
     let osd = bench.spawn("osd", true);
     assert_eq!(
         bench.site.text(&["object", "get", "data", "old", "-"]),
@@ -344,8 +343,8 @@ fn an_osd_whose_call_fails_ends() {
     );
 }
 
-/// An object that cannot be read is no reason to end: other replicas have it, or its reader hears
-/// that none has.
+/// An unreadable object is no reason to stop: other replicas have it, or its reader is told that
+/// none has.
 #[test]
 fn who_reads_what_cannot_be_read_is_told() {
     let bench = Bench::new("unreadable", 43).with("mon");
@@ -379,7 +378,7 @@ fn who_reads_what_cannot_be_read_is_told() {
 #[test]
 fn a_monitor_ends_too() {
     let bench = Bench::new("mon", 41).with("osd");
-    // Each time another value: what is as it was is not written.
+    // A new value each time: an unchanged one is not written.
     let cases = [
         ("panic", "panic", "1100"),
         ("error 5", "Input/output error", "1200"),
@@ -394,8 +393,8 @@ fn a_monitor_ends_too() {
     }
 }
 
-/// A daemon that ends for a hung disk says so, and who should read that may hang as well: it
-/// stayed, neither serving nor gone.
+/// A daemon that ends for a hung disk reports it, and the reader may hang as well: the daemon
+/// stayed, neither serving nor ended.
 #[test]
 fn an_end_does_not_wait_for_whoever_reads_of_it() {
     let bench = Bench::new("unread", 42).with("mon");

@@ -1,7 +1,8 @@
-//! The life of a cluster through the command line: up and down in all forms, members that come and
-//! go, damage, mistakes.
+//! A cluster's lifetime through the command line: up and down in all forms, members added and
+//! removed, damage, mistakes.
 //!
-//! Each test has its folder and its ports; whatever it starts ends with it, also when it fails.
+//! Each test has its directory and its ports; all its processes are stopped at its end, also when
+//! it fails.
 
 use super::errors::fails;
 use super::{nacre, scratch};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// A cluster's folder. When dropped, whatever runs there is stopped.
+/// A cluster's directory. When dropped, everything that runs there is stopped.
 pub struct Site {
     dir: PathBuf,
     port: u16,
@@ -18,10 +19,10 @@ pub struct Site {
 }
 
 impl Site {
-    /// `number`: the test's own, for its ports.
+    /// `number`: unique per test, for its ports.
     pub fn new(name: &str, number: u16) -> Self {
         let dir = scratch(&format!("operator-{name}"));
-        // Of an earlier run that was killed.
+        // From an earlier run that was killed.
         let _ = nacre(["down", "--dir", dir.to_str().expect("readable")]);
         let _ = std::fs::remove_dir_all(&dir);
         // Tests of several checkouts may run at once.
@@ -47,7 +48,7 @@ impl Site {
     pub fn run(&self, more: &[&str]) -> Output {
         nacre(self.arguments(more))
     }
-    /// What a command that must succeed prints.
+    /// Output of a command that must succeed.
     pub fn text(&self, more: &[&str]) -> String {
         let output = self.run(more);
         assert!(
@@ -64,11 +65,11 @@ impl Site {
     pub fn fails(&self, more: &[&str]) -> String {
         fails(&self.arguments(more)).0
     }
-    /// First of the ports that are this test's.
+    /// First of this test's ports.
     pub const fn port(&self) -> u16 {
         self.port
     }
-    /// The cluster's folder.
+    /// The cluster's directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -104,7 +105,7 @@ impl Site {
                 .expect("starts"),
         );
     }
-    /// Stops everything, also what was started by hand.
+    /// Stops everything, including daemons started manually.
     pub fn stop(&mut self) {
         self.text(&["down"]);
         for child in &mut self.by_hand {
@@ -123,11 +124,11 @@ impl Site {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
-    /// Until nothing is wrong; says what is, if that takes too long.
+    /// Waits until health is OK; panics with the findings if that takes too long.
     pub fn until_clean(&self) {
         let begun = Instant::now();
         loop {
-            // Its exit code says that something is an error, which may go by itself.
+            // Its exit code reports an error, which may be temporary.
             let output = self.run(&["--json", "health", "detail"]);
             let health: Value =
                 serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
@@ -258,7 +259,7 @@ fn one_folder_runs_in_one_process_and_in_many() {
     ] {
         assert_eq!(site.get(name), content);
     }
-    // A crash leaves pid files; nobody is misled by them.
+    // A crash leaves pid files; they mislead no command.
     let pid = site.pid("mon.0").to_string();
     assert!(
         Command::new("kill")
@@ -268,8 +269,8 @@ fn one_folder_runs_in_one_process_and_in_many() {
             .success()
     );
     site.until("dead", |site| {
-        // While the process is dying its monitors do not answer, which is an error; only what is
-        // found counts here.
+        // While the process is ending its monitors do not answer, which is an error; only the
+        // findings count here.
         String::from_utf8_lossy(&site.run(&["doctor"]).stdout).contains("left over by a crash")
     });
     assert!(site.fails(&["down"]).contains("nothing runs"));
@@ -304,12 +305,12 @@ fn members_come_and_go_while_the_cluster_runs() {
     }
     assert_eq!(site.json(&["mon", "stat"])["majority"], 2);
     assert!(site.fails(&["mon", "add", "2"]).contains("already"));
-    // Smaller, its first large transaction would stop it, again after each start.
+    // In a smaller store its first large transaction would stop it, again after each start.
     assert!(
         site.fails(&["mon", "add", "3", "--size", "32MiB"])
             .contains("at least 128 MiB")
     );
-    // The first one may die now: the rest have everything.
+    // The first one may die now: the others have all data.
     site.kill("mon.0");
     assert_eq!(site.get("a"), "kept through everything");
     site.until("a leader", |site| {
@@ -366,12 +367,12 @@ fn members_come_and_go_while_the_cluster_runs() {
         "{done}"
     );
 
-    // It goes again: not while it is up, not while it counts, not while it is needed.
+    // It is removed again: not while it is up, not while it is in, not while it is needed.
     assert!(site.fails(&["osd", "rm", "3"]).contains("stop it first"));
     site.text(&["osd", "out", "3"]);
     site.text(&["wait", "health-ok", "--timeout", "60"]);
     site.kill("osd.3");
-    // It shares no group with anybody any more, so nobody misses it but who killed it.
+    // It shares no PG with other OSDs any more, so only the operator knows that it was killed.
     site.text(&["osd", "down", "3"]);
     let gone = site.json(&["osd", "rm", "3"]);
     assert_eq!(gone["lost_groups"], 0, "{gone}");
@@ -380,14 +381,14 @@ fn members_come_and_go_while_the_cluster_runs() {
             .expect("readable")
             .contains("id = 3")
     );
-    // Its store is still there and is not overwritten; without it the number can be used again, and
-    // its new life is not fenced.
+    // Its store is still there and is not overwritten; without it the number can be reused, and its
+    // new instance is not fenced.
     assert!(site.fails(&["osd", "add"]).contains("the store of osd.3"));
     std::fs::remove_file(site.dir.join("osd.3/store")).expect("there");
     assert_eq!(site.json(&["osd", "add", "--size", "64MiB"])["id"], 3);
     site.start_by_hand("osd", "3");
     site.until("up", |site| site.json(&["status"])["osds"]["up"] == 4);
-    // Who does not hear that it is done repeats it, and is rid of the entry, too.
+    // If the answer is lost, repeating the command removes the entry, too.
     let before = std::fs::read_to_string(&own).expect("readable");
     site.json(&["mon", "rm", "2"]);
     std::fs::write(&own, &before).expect("writable");
@@ -429,7 +430,7 @@ fn damage_is_found_named_and_survived() {
         .position(|part| part == b"many bytes many bytes ")
         .expect("the data is there as it is");
     bytes[at + 3] ^= 1;
-    // Only what changes: the rest of the file stays sparse.
+    // Writes only the changed bytes: the rest of the file stays sparse.
     let patch = |at: usize, with: &[u8]| {
         let file = std::fs::File::options()
             .write(true)
@@ -478,7 +479,7 @@ fn damage_is_found_named_and_survived() {
 }
 
 /// A script that started its daemons and waited for HEALTH_OK got it as soon as the first OSD was
-/// there, and could then not make a pool.
+/// up, and could then not create a pool.
 #[test]
 fn a_cluster_is_not_healthy_before_its_osds_have_reported() {
     let mut site = Site::new("reported", 9);
@@ -541,7 +542,7 @@ fn mistakes_are_one_line_and_change_nothing() {
     );
     site.text(&["down"]);
 
-    // A port that somebody has.
+    // A port in use.
     let taken = std::net::TcpListener::bind(("127.0.0.1", site.port + 2)).expect("free");
     for form in [
         &["up"][..],
@@ -583,7 +584,7 @@ fn mistakes_are_one_line_and_change_nothing() {
     }
     std::fs::write(&toml, &good).expect("writable");
 
-    // An OSD's store of another cluster: refused, and not harmed.
+    // A store of another cluster's OSD: refused, and not modified.
     let other = Site::new("mistakes-other", 4);
     let port = other.port.to_string();
     other.text(&[
@@ -627,7 +628,7 @@ fn mistakes_are_one_line_and_change_nothing() {
             .contains("sound")
     );
 
-    // A folder that is something else, and numbers that make no cluster.
+    // A directory with other contents, and invalid numbers.
     let foreign = scratch("operator-foreign");
     std::fs::create_dir_all(foreign.join("photos")).expect("made");
     let foreign = foreign.to_str().expect("readable");

@@ -9,7 +9,7 @@ fn save(site: &Site, name: &str, text: &str) -> String {
     file.to_str().expect("readable").to_owned()
 }
 
-/// What `ls` shows of a policy: version, activation, count of versions.
+/// The row of a policy in `ls`: version, activation, count of versions.
 fn row(site: &Site, name: &str) -> Vec<String> {
     let text = site.text(&["policy", "ls"]);
     let line = text
@@ -37,7 +37,7 @@ fn a_policy_is_installed_tested_activated_rolled_back_and_deactivated() {
         &prints(["policy", "trace", "hot-spot", "--ranks", "4"]),
     );
 
-    // Before anybody relies on it: on recorded load.
+    // Before it is used: on recorded load.
     let tested = site.text(&[
         "policy",
         "test",

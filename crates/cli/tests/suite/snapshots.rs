@@ -3,7 +3,7 @@
 use super::operator::Site;
 use std::path::PathBuf;
 
-/// More than one operation carries: stored in pieces.
+/// Larger than one operation: striped.
 fn large(salt: u8) -> Vec<u8> {
     (0..(33 << 20) + 17)
         .map(|i: u32| (i as u8).wrapping_mul(31).wrapping_add((i >> 12) as u8) ^ salt)
@@ -73,7 +73,7 @@ fn what_a_snapshot_preserves_comes_back_in_one_piece_and_in_many() {
         site.fails(&["pool", "snap", "create", "data", "monday"])
             .contains("already")
     );
-    // Written by others, a moment later: none of it is in the snapshot.
+    // Written by other clients, a moment later: none of it is in the snapshot.
     put(&site, "small", b"now");
     put(&site, "large", &new);
     put(&site, "later", b"made afterwards");
@@ -126,7 +126,7 @@ fn what_a_snapshot_preserves_comes_back_in_one_piece_and_in_many() {
         (&"named".into(), Some(2))
     );
 
-    // Copies: of one piece, of many, over something that has pieces of its own.
+    // Copies: of one piece, of many, over a striped object.
     assert!(
         site.fails(&["object", "cp", "data", "nothing", "x"])
             .contains("there is no object nothing")
@@ -168,7 +168,7 @@ fn what_a_snapshot_preserves_comes_back_in_one_piece_and_in_many() {
             .contains("was not there at monday")
     );
 
-    // What only a snapshot had goes with it.
+    // Objects that only a snapshot had are removed with it.
     site.text(&["object", "rm", "data", "gone"]);
     for snap in ["monday", "tuesday"] {
         site.text(&["pool", "snap", "rm", "data", snap]);
@@ -182,7 +182,7 @@ fn what_a_snapshot_preserves_comes_back_in_one_piece_and_in_many() {
     });
     assert!(get(&site, "large", &[]) == old);
 
-    // Clients with contexts of their own.
+    // Clients with their own snapshot contexts.
     assert_eq!(site.json(&["pool", "snap", "create", "other"])["id"], 1);
     assert!(
         site.fails(&["pool", "snap", "create", "other", "name"])

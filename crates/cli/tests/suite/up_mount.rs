@@ -1,5 +1,5 @@
-//! `nacre up --mount`: a directory that comes and goes with its cluster, on the real kernel. Needs
-//! root and /dev/fuse.
+//! `nacre up --mount`: a directory that is mounted and unmounted with its cluster, on the real
+//! kernel. Needs root and /dev/fuse.
 
 use super::operator::Site;
 use super::scratch;
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 /// Small clusters start fast.
 const SMALL: [&str; 4] = ["--osds", "1", "--osd-size", "256MiB"];
 
-/// A directory to mount at; when dropped, nothing is mounted there any more.
+/// A directory to mount at; unmounted when dropped.
 struct At(PathBuf);
 
 impl At {
-    /// Where this process may mount; says that it may not.
+    /// `None`, with a message, where this process may not mount.
     fn new(name: &str) -> Option<Self> {
         let root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
         if !root
@@ -114,7 +114,7 @@ fn mount_process(site: &Site) -> u32 {
         .expect("a number")
 }
 
-/// Ends it as a crash does.
+/// Kills it, like a crash.
 fn kill(pid: u32) {
     assert!(
         Command::new("kill")
@@ -123,7 +123,7 @@ fn kill(pid: u32) {
             .expect("runs")
             .success()
     );
-    // Its first thread may be gone before the others, and with them what it has open.
+    // Its first thread may end before the others, which still hold its open files.
     let is_gone = || {
         let threads = fs::read_dir(format!("/proc/{pid}/task"))
             .map(Iterator::count)
@@ -175,7 +175,7 @@ fn a_directory_comes_and_goes_with_its_cluster() {
     let why = site.fails(&[&["up", "--detach", "--fs", "other"], &mount[..]].concat());
     assert!(why.contains("has file system home, not other"), "{why}");
 
-    // A program in it holds `down` up, which stops nothing then.
+    // A program in it blocks `down`, which stops nothing then.
     let guest = Guest::of(&at);
     let why = site.fails(&["down"]);
     assert!(
@@ -183,7 +183,7 @@ fn a_directory_comes_and_goes_with_its_cluster() {
         "{why}"
     );
     fs::write(at.file("second"), "after that").expect("the cluster runs");
-    // From within, by a name that leads nowhere once it is unmounted.
+    // From inside, by a name that is invalid once it is unmounted.
     let name = site
         .dir()
         .file_name()
@@ -248,7 +248,7 @@ fn killed_parts_come_back() {
     site.up(&[&SMALL[..], &mount].concat());
     write_safely(&at.file("safe"), "safe");
 
-    // The cluster: its mount has what was not written, and brings it.
+    // The cluster: its mount has unwritten data, and writes them.
     fs::write(at.file("kept"), "by the mount's process").expect("writable");
     kill(site.pid("mon.0"));
     let why = site.fails(&["down"]);
@@ -279,7 +279,7 @@ fn killed_parts_come_back() {
     again();
     assert_eq!(fs::read_to_string(at.file("safe")).expect("there"), "safe");
 
-    // `down` says what it cannot know to be safe, and leaves nothing behind.
+    // `down` reports what may not be durable, and leaves nothing behind.
     kill(mount_process(&site));
     let output = site.run(&["down"]);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -323,7 +323,7 @@ fn in_the_foreground_ctrl_c_unmounts_first() {
             && at.is_mounted()
             && fs::write(at.file("file"), "mine").is_ok()
     });
-    // The signal is watched from the command's first moment on.
+    // The signal is watched from the start of the command.
     assert!(
         Command::new("kill")
             .args(["-INT", &up.id().to_string()])
@@ -342,7 +342,7 @@ fn in_the_foreground_ctrl_c_unmounts_first() {
     assert_eq!(fs::read_to_string(at.file("file")).expect("there"), "mine");
 }
 
-/// Nothing is made and nothing is started then.
+/// Then nothing is created and nothing is started.
 #[test]
 fn a_place_that_will_not_do_is_refused_first() {
     let site = Site::new("up-mount-place", 43);
@@ -380,7 +380,7 @@ fn a_place_that_will_not_do_is_refused_first() {
     fs::remove_file(file).expect("ours");
 }
 
-/// Each `down` is about its own; of several file systems one is chosen.
+/// Each `down` affects its own cluster; one of several file systems is chosen.
 #[test]
 fn two_clusters_and_two_file_systems() {
     let (one, two) = (Site::new("up-mount-one", 44), Site::new("up-mount-two", 45));
@@ -417,7 +417,7 @@ fn two_clusters_and_two_file_systems() {
     two.text(&["up", "--mount", at.text(), "--fs", "third"]);
     assert_eq!(fs::read_dir(&at.0).expect("mounted").count(), 0);
 
-    // What `nacre mount` mounted is its user's to unmount.
+    // A mount of `nacre mount` is its user's to unmount.
     two.text(&["down"]);
     two.up(&[]);
     two.text(&["mount", "--fs", "third", at.text()]);

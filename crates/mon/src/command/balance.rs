@@ -1,8 +1,8 @@
 //! `osd balance`: exceptions to CRUSH that bring every OSD close to its share (CEPH-E8).
 //!
-//! It is worked out here, on the latest map, in the batch that commits it: exceptions that were
-//! found on another map could break what the placement rule promises. That costs the leader what
-//! any change of the hierarchy costs (CRUSH over all groups), plus the swaps, which are bounded.
+//! It is computed here, on the latest map, in the batch that commits it: exceptions computed on
+//! another map could violate the placement rule. For the leader it costs as much as any change of
+//! the hierarchy (CRUSH over all PGs), plus the swaps, which are bounded.
 
 use nacre_command::OsdBalance;
 use nacre_crush::balance::{BalanceLimits, balance as even_out};
@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 
 use super::{Done, View, change, find_pool, read};
 
-/// Swaps of one command unless it says otherwise: each moves a copy of a group's data.
+/// Default number of swaps per command: each moves a replica of a PG's data.
 const SWAPS: u64 = 1_000;
 const SWAPS_MAX: u64 = 100_000;
 
-/// What placement knows of the map.
+/// The map's inputs to placement.
 fn inputs(map: &ClusterMap) -> (Reweights, Upmaps) {
     let mut reweights = Reweights::default();
     for (osd, info) in &map.osds {

@@ -53,7 +53,7 @@ pub fn status(view: &View<'_>) -> Result<Done, String> {
         degraded += stat.degraded;
         misplaced += stat.misplaced;
     }
-    // An OSD that is up by the map of an earlier run has said nothing to this leader.
+    // An OSD that is up in an earlier run's map has not reported to this leader.
     let reporting = view
         .stats
         .osds()
@@ -88,7 +88,7 @@ fn space(view: &View<'_>) -> (u64, u64) {
     })
 }
 
-/// Bytes that can still be written before OSDs count as full: those that take data, each up to
+/// Bytes that can be written before OSDs count as full: over the OSDs that take data, each up to
 /// `mon.full_ratio`.
 fn usable(view: &View<'_>) -> u64 {
     let map = view.map();
@@ -113,7 +113,8 @@ pub fn df(view: &View<'_>) -> Result<Done, String> {
     let usable = usable(view);
     let one = |(id, settings): (&nacre_types::PoolId, &nacre_wire::map::Pool)| {
         let stat = view.stats.pool(*id);
-        // Free space over replicas is a bound: placement decides which OSD fills first.
+        // Free space divided by replicas is an upper bound: placement decides which OSD fills
+        // first.
         let is_full = settings.flags & pool_flag::FULL != 0;
         let room = if is_full {
             0
@@ -274,7 +275,7 @@ pub fn fence_add(view: &View<'_>, fence: &FenceAdd) -> Result<Done, String> {
         && info.up
         && info.instance <= instance
     {
-        // A fenced OSD must not stay the one who serves.
+        // A fenced OSD must not remain up.
         changes.push(Change::OsdDown {
             osd: id,
             instance: info.instance,

@@ -36,7 +36,7 @@ pub fn get(view: &View<'_>, key: &str) -> Result<Done, String> {
 
 pub fn dump(view: &View<'_>) -> Result<Done, String> {
     let known = OPTIONS.iter().map(|spec| current(view, spec));
-    // What a newer version set is shown, not hidden.
+    // Options set by a newer version are shown, not hidden.
     let unknown = view.map().config.iter().filter_map(|(key, value)| {
         let key = key.to_string();
         options::find(&key)
@@ -79,7 +79,7 @@ pub fn set(view: &View<'_>, key: &str, value: &str) -> Result<Done, String> {
 pub fn rm(view: &View<'_>, key: &str) -> Result<Done, String> {
     let reply = json!({ "key": key });
     if !view.map().config.contains_key(&Name::from(key)) {
-        // An option that a newer version set can be removed although this one does not know it.
+        // An option set by a newer version can be removed although this version does not know it.
         find(key)?;
         return read(reply);
     }

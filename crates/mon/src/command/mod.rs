@@ -1,10 +1,10 @@
-//! What the monitors do for each [`Command`]: a JSON object or one sentence out.
+//! Execution of each [`Command`] by the monitors: it returns a JSON object or one sentence.
 //!
 //! ```text
 //!  Command::OsdOut ─▶ run(view, command) ─▶ Done { reply, changes, lines } or a sentence
 //! ```
-//! A command that reads is run once this monitor has proven that it leads; one that writes is
-//! checked as the first request of its batch, so on the latest map there is.
+//! A read-only command runs once this monitor has proven that it leads. A command that writes is
+//! checked as the first request of its batch, so on the latest map.
 
 mod balance;
 mod cluster;
@@ -32,61 +32,61 @@ use crate::ranks::Ranks;
 use crate::state::State;
 use crate::stats::Stats;
 
-/// Who takes part in consensus, as the leader sees it.
+/// Members of consensus, as the leader sees them.
 #[derive(Clone, Debug, Default)]
 pub struct Quorum {
-    /// Who leads.
+    /// The leader.
     pub leader: Option<MonId>,
-    /// In which term.
+    /// Its term.
     pub term: u64,
-    /// Who votes.
+    /// Voters.
     pub voters: Vec<MonId>,
-    /// Who only follows.
+    /// Learners.
     pub learners: Vec<MonId>,
-    /// Voters heard of lately, this one included.
+    /// Voters heard from recently, including this monitor.
     pub reachable: Vec<MonId>,
 }
 
 impl Quorum {
-    /// Whether a monitor of that number votes or follows.
+    /// Whether a monitor of that number is a voter or a learner.
     pub fn takes_part(&self, mon: MonId) -> bool {
         self.voters.contains(&mon) || self.learners.contains(&mon)
     }
 }
 
-/// What a command sees.
+/// The state that a command reads.
 pub struct View<'a> {
     /// Now.
     pub now: Time,
-    /// How long this monitor has been awake: beacons are timed by it.
+    /// How long this monitor has been awake: the clock of beacons.
     pub awake: Time,
     /// The monitor that answers.
     pub me: MonId,
-    /// In which term.
+    /// Its term.
     pub term: u64,
     /// The replicated state.
     pub state: &'a State,
-    /// What OSDs say of themselves.
+    /// Statistics reported by OSDs.
     pub stats: &'a Stats,
     /// Reporters that are ignored as cut off.
     pub suspects: &'a BTreeSet<OsdId>,
-    /// Who does not hear whom, though others do.
+    /// Pairs of OSDs of which one does not hear the other, though others do.
     pub parted: &'a BTreeSet<Parted>,
-    /// Who was marked down for that, and for how long it is not let up yet.
+    /// OSDs that were marked down for that, with the time until they may come up.
     pub held: Vec<(OsdId, Duration)>,
-    /// OSDs that count as up and have not been heard of for so long.
+    /// OSDs that count as up but have been silent, with the duration.
     pub silent: Vec<(OsdId, Duration)>,
     /// Refusals by reason.
     pub rejects: &'a BTreeMap<&'static str, u64>,
     /// Since when OSDs have been down, on this monitor's clock.
     pub outages: &'a BTreeMap<OsdId, crate::osds::Outage>,
-    /// Programs of metadata that the clock ended.
+    /// Metadata programs stopped by the clock.
     pub overruns: &'a Overruns,
-    /// Since when ranks of file systems have no server.
+    /// Since when ranks of file systems have had no server.
     pub ranks: &'a Ranks,
     /// The monitors.
     pub quorum: Quorum,
-    /// The host's clock for what one request may take.
+    /// The host's clock for the time limit of one request.
     pub clock: Option<Arc<dyn Patience>>,
 }
 impl View<'_> {
@@ -97,10 +97,10 @@ impl View<'_> {
     }
 }
 
-/// What a command comes to.
+/// The result of a command.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
-    /// For its sender. The epoch of its changes is added to it.
+    /// For its sender, with the epoch of its changes added.
     pub reply: Value,
     /// To be proposed.
     pub changes: Vec<Change>,
@@ -188,8 +188,8 @@ pub fn run(view: &View<'_>, command: &Command) -> Result<Done, String> {
     }
 }
 
-/// Runs `program ls`, `show`, `install`, `activate` or `rm` on a map that no monitor keeps: what
-/// the registry of another engine holds. Sources are its own affair.
+/// Runs `program ls`, `show`, `install`, `activate` or `rm` on a map that no monitor keeps: the
+/// registry of an external engine. The engine stores the sources itself.
 ///
 /// # Errors
 /// One human-readable sentence, as for [`run`].

@@ -1,5 +1,5 @@
-//! `mon …`: who takes part in consensus. The map says who should; [`crate::live`] brings consensus
-//! in line, one member at a time.
+//! `mon …`: the members of consensus. The map holds the desired members; [`crate::live`] adjusts
+//! consensus, one member at a time.
 
 use nacre_command::Store;
 use nacre_types::MonId;
@@ -10,10 +10,10 @@ use crate::raft::member::STORES;
 
 use super::{Done, View, change, read};
 
-/// Raft stays cheap with few members, and more do not make anything safer that people can tell.
+/// Raft stays cheap with few members, and more add no noticeable safety.
 const MONS_MAX: usize = 7;
 
-/// Monitors' stores have smaller numbers than OSDs'.
+/// Numbers of monitors' stores are smaller than those of OSDs.
 fn checked_store(store: Store) -> Result<u64, String> {
     let fits = u64::try_from(store.0).ok().filter(|store| *store < STORES);
     fits.ok_or_else(|| {
@@ -79,7 +79,7 @@ pub fn add(view: &View<'_>, mon: MonId, address: &str, store: Store) -> Result<D
             "there is a {mon} already, and it has another store: remove it first (`mon rm`)"
         ));
     }
-    // One store at a time: the next would be taken for its predecessor, which has a vote.
+    // One store at a time: the next one would be taken for its predecessor, which has a vote.
     if another.is_some() || !map.mons.contains_key(&mon) && view.quorum.takes_part(mon) {
         return Err(format!(
             "the former {mon} is still on its way out; try again in a moment, or take another number"

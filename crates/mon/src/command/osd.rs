@@ -189,8 +189,8 @@ pub fn add(view: &View<'_>, wish: &OsdAdd) -> Result<Done, String> {
         weight,
         host: host.to_owned(),
     };
-    // Without its name: whichever store boots first under this id owns it. Out until then, so that
-    // no group waits for it.
+    // Without its name: the first store that boots under this id owns it. Out until then, so that
+    // no PG waits for it.
     let store = wish.store.map(checked_store).transpose()?.unwrap_or(0);
     if let Some((other, _)) = map
         .osds
@@ -210,8 +210,8 @@ pub fn add(view: &View<'_>, wish: &OsdAdd) -> Result<Done, String> {
             text: hierarchy::put(&map.crush.text, &place),
         },
     ];
-    // Lives of an earlier OSD of this id are fenced: a new store that nobody named must count on
-    // from there.
+    // Instances of an earlier OSD with this id are fenced: a new store without a number must
+    // continue after them.
     let after = map
         .fences
         .get(&Entity::Osd(osd))
@@ -281,7 +281,7 @@ pub fn rm(view: &View<'_>, osd: Osd, force: bool, store: Option<Store>) -> Resul
             named()
         )
     };
-    // Its last life must not come back under an id that somebody else gets.
+    // Its last instance must not come back under an id that is assigned again.
     let changes = vec![
         Change::OsdRemove { osd },
         Change::Crush {
@@ -314,7 +314,7 @@ pub fn ok_to_stop(view: &View<'_>, osds: &[Osd]) -> Result<Done, String> {
             continue;
         }
         affected += 1;
-        // Only complete members carry a group on: those being backfilled do not count.
+        // Only complete members can continue a PG: those being backfilled do not count.
         let complete: &[OsdId] = if record.is_activated() {
             &record.activated.members
         } else {

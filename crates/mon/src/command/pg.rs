@@ -24,7 +24,7 @@ fn bit(state: State) -> u32 {
     }
 }
 
-/// A state as its names joined by `+`.
+/// A state as the names of its flags, joined by `+`.
 pub(super) fn state_name(state: u32) -> String {
     let set = State::VARIANTS
         .iter()

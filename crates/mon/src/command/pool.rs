@@ -30,7 +30,7 @@ pub fn ls(view: &View<'_>) -> Result<Done, String> {
         value["id"] = json!(id.0);
         value
     };
-    // A client that comes asks this first: its map is to be as new.
+    // A new client asks this first: its map must be at least as new.
     read(
         json!({ "pools": view.map().pools.iter().map(one).collect::<Vec<_>>(), "epoch": view.map().epoch.0 }),
     )

@@ -1,10 +1,10 @@
-//! `program …` and `client …`: classes and policies, and who may do what with them (MAL-13, MAL-14,
-//! MAL-24; `wire::map::programs`).
+//! `program …` and `client …`: classes and policies, and clients' capabilities for them (MAL-13,
+//! MAL-14, MAL-24; `wire::map::programs`).
 //!
 //! A source is stored as an object before its program is installed: `program prepare` makes the
 //! pool, the client writes the object, `program install` checks the same source once more and puts
-//! its digest into the map. What does not compile is refused here, whatever the client thought of
-//! it.
+//! its digest into the map. A source that does not compile is refused here, even if the client
+//! accepted it.
 
 use nacre_command::{Program as Kind, ProgramActivate, ProgramInstall, nearest};
 use nacre_policy::Patience;
@@ -18,11 +18,11 @@ use super::{Done, View, change, read};
 use crate::pools::{self, Wishes};
 use nacre_wire::map::ClusterMap;
 
-/// Copies of sources: as for data that everything else depends on.
+/// Replicas of sources: as for data that everything else depends on.
 const SOURCE_COPIES: u64 = 3;
 const SOURCE_GROUPS: u64 = 8;
 
-/// A name that goes into file names, messages and object names as it is.
+/// Checks a name that becomes part of file names, messages and object names.
 fn checked_name(name: &str) -> Result<Name, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if name.is_empty() || name.len() > PROGRAM_NAME_MAX || !name.chars().all(fits) {
@@ -128,7 +128,7 @@ pub fn prepare(view: &View<'_>, kind: Kind, client: &Option<String>) -> Result<D
     )
 }
 
-/// Sources are where daemons look for them, or nothing is installed.
+/// Installs only if sources are stored where daemons look for them.
 pub fn install_stored(view: &View<'_>, wish: &ProgramInstall) -> Result<Done, String> {
     let done = install(view.map(), wish, view.clock.clone())?;
     if view.map().pool_named(&PROGRAM_POOL.into()).is_none() {
@@ -139,7 +139,7 @@ pub fn install_stored(view: &View<'_>, wish: &ProgramInstall) -> Result<Done, St
     Ok(done)
 }
 
-/// Engines without a monitor's clock give none.
+/// External engines have no monitor's clock, and pass none.
 pub fn install(
     map: &ClusterMap,
     wish: &ProgramInstall,
@@ -163,7 +163,7 @@ pub fn install(
     }
     check(kind, &name.to_string(), source, clock)?;
     let digest = SourceDigest(*blake3::hash(source.as_bytes()).as_bytes());
-    // Policies are tried first, and activated by somebody who has seen what they would do.
+    // By default policies are inactive: an operator tries one before activating it.
     let activate = wish.activate.unwrap_or(kind == ProgramKind::Class {});
     let old = map.programs.get(&id);
     let known = old.and_then(|old| old.versions.iter().find(|version| version.digest == digest));
@@ -217,7 +217,7 @@ pub fn activate(map: &ClusterMap, wish: &ProgramActivate) -> Result<Done, String
         Some(number) => {
             u32::try_from(number.0).map_err(|_| "`version` is a version's number".to_owned())?
         }
-        // The one before: what a rollback means when nobody says more.
+        // The previous version: the default of a rollback.
         None => {
             let before = program
                 .versions
@@ -287,7 +287,7 @@ pub fn rm(
 
 // ── clients ─────────────────────────────────────────────────────────────────────────────
 
-/// `all`, `install class`, `call POOL CLASS METHOD`, `eval POOL`; `*` stands for any.
+/// `all`, `install class`, `call POOL CLASS METHOD`, `eval POOL`; `*` matches any.
 fn parse_capability(text: &str) -> Result<Capability, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     Ok(match words[..] {
@@ -346,7 +346,7 @@ pub fn client_ls(view: &View<'_>) -> Result<Done, String> {
     read(json!({ "clients": clients.collect::<Vec<_>>() }))
 }
 
-/// Refuses a change after which no client may say what clients may do: nobody could take it back.
+/// Refuses a change after which no client could change capabilities: it could not be reverted.
 fn keeps_an_administrator(
     view: &View<'_>,
     name: &Name,
@@ -360,7 +360,7 @@ fn keeps_an_administrator(
         .filter(|(other, _)| *other != name)
         .any(|(_, capabilities)| all(capabilities));
     let admin = Name::from(nacre_wire::map::programs::ADMIN);
-    // Unknown, the administrator has all.
+    // An administrator without an entry has all capabilities.
     let of_admin = if *name == admin {
         capabilities.is_none()
     } else {
@@ -416,12 +416,12 @@ pub fn client_rm(view: &View<'_>, name: &str, client: &Option<String>) -> Result
     )
 }
 
-/// What is stored as a source can be compiled.
+/// Every source that can be stored can be compiled.
 const _: () = assert!(SOURCE_BYTES_MAX == nacre_policy::budget::SOURCE_MAX);
-/// So many times what a request has are for the check of a class: 0.4 s.
+/// Factor of a request's time limit for the check of a class: 0.4 s.
 const CHECK_TIMES: u32 = 8;
 
-/// Refuses what would not run, or takes too long to find out.
+/// Refuses programs that would not run, or whose check takes too long.
 fn check(
     kind: ProgramKind,
     name: &str,

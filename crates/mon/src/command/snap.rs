@@ -1,5 +1,6 @@
-//! `pool snap …`: snapshots of a pool (CHECKLIST CEPH-09). With names, all writes preserve them;
-//! without, clients allocate ids for contexts of their own. A pool has the one kind or the other.
+//! `pool snap …`: snapshots of a pool (CHECKLIST CEPH-09). Named snapshots are preserved by all
+//! writes; without names, clients allocate ids for their own contexts. A pool has one kind or the
+//! other.
 
 use nacre_types::{Name, SnapId};
 use nacre_wire::map::snaps::{SNAP_NAME_MAX, SNAPS_MAX};
@@ -85,7 +86,7 @@ pub fn create(view: &View<'_>, pool: &str, name: Option<&str>) -> Result<Done, S
     )
 }
 
-/// A snapshot's name or number.
+/// Finds a snapshot by name or number.
 fn find(pool: &Pool, what: &str) -> Result<SnapId, String> {
     let number = what
         .parse()

@@ -1,13 +1,13 @@
-//! Who takes part: the map says who should, consensus is brought in line with it, one member at a
+//! Membership: the map holds the desired members, and consensus is adjusted to it, one member at a
 //! time.
 //!
 //! ```text
 //!  mon add ─▶ map: expected ─▶ learner ─▶ caught up? voter
-//!  mon rm  ─▶ map: leaving  ─▶ no member of consensus ─▶ no longer in the map: now, and not before, its process may end
+//!  mon rm  ─▶ map: leaving  ─▶ no member of consensus ─▶ no longer in the map: only now its process may end
 //! ```
 //! Removing a voter takes a majority of the voters, and of two its own vote. Found by simulation
-//! (seed 1291): the map forgot a monitor at once, its operator was told to end it and did, and the
-//! other one waited for its vote for ever.
+//! (seed 1291): the map dropped a monitor at once, its operator was told to stop it and did, and
+//! the other one waited for its vote for ever.
 
 use super::Live;
 use crate::command::Quorum;
@@ -17,12 +17,12 @@ use nacre_wire::map::ClusterMap;
 use raft::eraftpb::ConfChangeType;
 use std::time::Duration;
 
-/// A monitor that was not heard of for this long counts as unreachable.
+/// A monitor silent for this long counts as unreachable.
 const REACHABLE: Duration = Duration::from_secs(2);
-/// A learner votes once it is this close to the log's end.
+/// A learner becomes a voter once it is this close to the log's end.
 const CAUGHT_UP: u64 = 64;
 
-/// Who should take part.
+/// The desired members.
 fn staying(map: &ClusterMap) -> impl Iterator<Item = Member> + '_ {
     let staying = map.mons.iter().filter(|(_, info)| !info.leaving);
     staying.map(|(mon, info)| Member {
@@ -32,7 +32,7 @@ fn staying(map: &ClusterMap) -> impl Iterator<Item = Member> + '_ {
 }
 
 impl Live {
-    /// Brings consensus in line with the map, one step at a time.
+    /// Adjusts consensus to the map, one step at a time.
     pub(super) fn reconcile_members(&mut self, now: Time) {
         if !self.consensus.may_propose() {
             return;
@@ -72,7 +72,7 @@ impl Live {
             .filter(|member| !wanted.contains(member))
         {
             if voters.contains(member) && reachable.len() < rest.len() / 2 + 1 {
-                continue; // those that stay could decide nothing without it
+                continue; // the remaining ones could decide nothing without it
             }
             if *member == me {
                 let best = reachable.iter().max_by_key(|other| {
@@ -89,7 +89,7 @@ impl Live {
         }
     }
 
-    /// Those that were to leave and have left consensus.
+    /// Monitors that were to leave and have left consensus.
     pub(super) fn gone(&self) -> Vec<MonId> {
         let takes_part = |mon: MonId| self.consensus.members().any(|member| member.mon == mon);
         let leaving = self
@@ -102,7 +102,7 @@ impl Live {
         leaving.filter(|mon| !takes_part(*mon)).collect()
     }
 
-    /// Stops when it is neither expected nor a member of consensus any more.
+    /// Stops when it is in neither the map nor consensus any more.
     pub(super) fn notice_removal(&mut self) {
         let me = self.consensus.me();
         let known = self
@@ -112,8 +112,8 @@ impl Live {
             .get(&me.mon)
             .filter(|info| info.store == me.store);
         let stays = known.is_some_and(|info| !info.leaving);
-        // Also of one that was started while it was to leave. (A new one's map may be of before it
-        // was let in.)
+        // Also for one that was started while it was to leave. (A new one's map may be older than
+        // its addition.)
         self.was_member |= known.is_some();
         let takes_part = self.consensus.members().any(|member| member == me);
         if self.was_member && !stays && !takes_part {

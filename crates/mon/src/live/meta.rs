@@ -1,4 +1,4 @@
-//! Service metadata's turns in a monitor's step: asked, judged, applied, told.
+//! Service metadata in a monitor's step: requests, their judgement, application, and watches.
 
 use super::Live;
 use crate::leader::Unproven;
@@ -30,7 +30,7 @@ pub fn is_local(request: &MetaRequest) -> bool {
     )
 }
 
-/// Whoever judges requests on this state.
+/// A judge of requests on this state.
 pub fn judge<'a>(state: &'a State, programs: &'a mut dyn Programs) -> Judge<'a> {
     let total_bytes_max = options::number(state.map(), "meta.total_bytes_max");
     Judge::new(state.meta(), total_bytes_max, programs)
@@ -50,7 +50,7 @@ impl Live {
 
     // ── requests ────────────────────────────────────────────────────────────────────────
 
-    /// A request reached the leader.
+    /// A request has reached the leader.
     pub(super) fn lead_meta(&mut self, now: Time, ask: MetaAsk, out: &mut Vec<Output>) {
         let map = self.state.map();
         let (each, all) = (
@@ -103,7 +103,7 @@ impl Live {
         Ok(MetaResult::Ranged { pairs, more })
     }
 
-    /// A read that may be old.
+    /// A read that may return old data.
     pub(super) fn read_here(&mut self, from: Entity, request: &MetaRequest, out: &mut Vec<Output>) {
         let result = self.range(&self.name_of(from), &request.call);
         let result = result.unwrap_or_else(|error| MetaResult::Failed { error });
@@ -113,7 +113,7 @@ impl Live {
         ));
     }
 
-    /// This monitor led when the request had arrived: what it has applied is as new as any answer
+    /// This monitor led when the request had arrived: its applied state is as new as any answer
     /// given before.
     pub(super) fn read_proven(&mut self, ask: &MetaAsk, out: &mut Vec<Output>) {
         let meta = self.state.meta();
@@ -149,7 +149,7 @@ impl Live {
 
     // ── applied ─────────────────────────────────────────────────────────────────────────
 
-    /// Entries were applied; `before` was the newest revision.
+    /// Entries were applied; `before` was the newest revision until then.
     pub(super) fn on_meta(&mut self, before: u64, out: &mut Vec<Output>) {
         if self.consensus.is_leader() {
             self.leader
@@ -163,7 +163,7 @@ impl Live {
         );
     }
 
-    /// Those whose entries were just applied are told, or judged again.
+    /// Answers the requests of entries that were just applied, or has them judged again.
     pub(super) fn answer_meta(
         &mut self,
         now: Time,
@@ -194,18 +194,18 @@ impl Live {
         }
     }
 
-    /// Whether triggers have something to do that this monitor must see to. Asked after every
-    /// entry: a new leader's first one, the line that it leads, wakes what its predecessor left.
+    /// Whether this monitor must run triggers. Checked after every entry: a new leader's first one,
+    /// the line that it leads, resumes its predecessor's triggers.
     pub(super) fn triggers_wait(&self) -> bool {
         self.consensus.is_leader() && !self.state.meta().pending().is_empty()
     }
 
-    /// Leases that ran out are to be revoked.
+    /// Proposes to revoke expired leases.
     pub(super) fn end_leases(&mut self, now: Time) {
         if !self.consensus.may_propose() {
             return;
         }
-        // Also what a predecessor granted: its time begins here anew.
+        // Also for leases granted by a predecessor: their time starts again here.
         self.leader
             .meta
             .leases

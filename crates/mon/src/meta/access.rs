@@ -1,4 +1,4 @@
-//! Who may do what. One place, for when clients prove who they are and have capabilities.
+//! Access rights. In one place, for when clients are authenticated and have capabilities.
 
 use super::settings::Settings;
 use crate::state::meta::Meta;
@@ -8,17 +8,17 @@ use nacre_wire::msg::meta::{META_SETTINGS, MetaError, MetaSpan};
 
 pub use nacre_wire::msg::meta::META_ADMIN as ADMIN;
 
-/// What somebody wants to do.
+/// The kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// See keys.
+    /// Read keys.
     Read,
     /// Change keys.
     Write,
 }
 
-/// Whether a client of this name may do this in a namespace. The empty name is that of clients
-/// without one.
+/// Whether a client with this name has this access to a namespace. Clients without a name have the
+/// empty name.
 #[must_use]
 pub fn may(meta: &Meta, name: &Name, namespace: &Name, verb: Verb) -> bool {
     if name.as_bytes() == ADMIN.as_bytes() {
@@ -38,7 +38,7 @@ pub fn may(meta: &Meta, name: &Name, namespace: &Name, verb: Verb) -> bool {
         .any(|who| who == "*" || !name.is_empty() && who.as_bytes() == name.as_bytes())
 }
 
-/// Whether this client may see these keys.
+/// Whether this client may read these keys.
 ///
 /// # Errors
 /// [`MetaError::Denied`].
@@ -54,7 +54,7 @@ pub fn may_read(meta: &Meta, name: &Name, span: &MetaSpan) -> Result<(), MetaErr
             Err(denied(&namespace))
         };
     }
-    // Across namespaces: all that have settings must allow it.
+    // Across namespaces: all namespaces with settings must allow it.
     let settings = MetaSpan::Prefix {
         prefix: format!("{META_SETTINGS}/namespace/").as_str().into(),
     };

@@ -1,9 +1,9 @@
-//! The leader's judgement of a request: does it make sense, may this client, what do the
-//! namespaces' settings and validators say?
+//! The leader's judgement of a request: whether it is valid, whether the client has the right, and
+//! what the namespaces' settings and validators decide.
 //!
-//! It judges by the state applied so far and writes down what it looked at (guards); where that has
-//! moved when the entry is applied, the entry does nothing and is judged again. Validators see the
-//! branch that the compares choose now: the compared keys are guarded wherever either branch has
+//! It judges by the state applied so far and records what it read as guards. If a guard no longer
+//! holds when the entry is applied, the entry has no effect and is judged again. Validators see the
+//! branch that the compares choose now: the compared keys are guarded if either branch has
 //! something to judge.
 
 use super::access::{ADMIN, Verb, may, may_read};
@@ -24,42 +24,43 @@ use nacre_wire::meta::form::{self, namespace_of, namespace_of_span, settings_key
 use nacre_wire::msg::meta::{META_OPS_MAX, META_SETTINGS, MetaCall, MetaError, MetaOp, MetaSpan};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Runs of a namespace's triggers that may wait; beyond, what would add to them waits.
+/// Maximum number of pending trigger runs of a namespace; beyond, requests that would add to them
+/// wait.
 pub const PENDING_MAX: usize = 1_000;
-/// Keys of a lease that ran out that are set free at once.
+/// Maximum number of keys of an expired lease that are detached at once.
 const KEPT_MAX: usize = 64;
-/// Bytes of keys and values, after which no more are.
+/// Maximum bytes of keys and values detached at once.
 const KEPT_BYTES_MAX: usize = 256 << 10;
-/// Bytes of guards that the end of a lease may have; with keys in more namespaces it ends in parts.
+/// Maximum bytes of guards for the end of a lease; with keys in more namespaces it ends in parts.
 const GUARD_BYTES_MAX: usize = 128 << 10;
-/// Texts that one transaction may have checked for being programs, its own and those that its
-/// settings name: each takes a machine of its own.
+/// Maximum number of program checks per transaction, for its own texts and those that its settings
+/// name: each takes a separate virtual machine.
 const CHECKS_MAX: usize = 32;
-/// A key has so many bytes of all metadata's, however short it is: it takes 54 in the monitors'
-/// snapshots beside what is in it.
+/// Minimum size charged for a key, however short it is: it takes 54 bytes in the monitors'
+/// snapshots beside its contents.
 const BYTES_PER_KEY: u64 = 128;
 
 fn invalid(why: impl Into<String>) -> MetaError {
     MetaError::Invalid { why: why.into() }
 }
 
-/// What admission looks at.
+/// Inputs of admission.
 pub struct Judge<'a> {
     /// The state applied so far.
     pub meta: &'a Meta,
-    /// Most bytes of all metadata together.
+    /// Maximum bytes of all metadata together.
     pub total_bytes_max: u64,
     /// For validators.
     pub programs: &'a mut dyn Programs,
-    /// What goes wrong with programs, for the cluster log, which says each of it once.
+    /// Faults of programs, for the cluster log, which holds each of them once.
     pub said: Vec<FaultLine>,
-    /// Programs that the clock ended.
+    /// Programs stopped by the clock.
     pub overruns: Overruns,
-    /// Runs of triggers that this turn's requests add, by namespace.
+    /// Trigger runs added by this turn's requests, by namespace.
     pub adds: BTreeMap<Name, usize>,
 }
 
-/// The one key that an operation of a trigger is about.
+/// The single key of a trigger's operation.
 const fn key_of(op: &MetaOp) -> Option<&Name> {
     match op {
         MetaOp::Put { key, .. }
@@ -70,7 +71,7 @@ const fn key_of(op: &MetaOp) -> Option<&Name> {
     }
 }
 
-/// Whether a program can be used so.
+/// Whether a program can be used in this way.
 fn fits(used: &Used, namespace: &Name, uses: Uses) -> Result<(), MetaError> {
     let (can, function) = match used {
         Used::Validator { .. } => (uses.validator, "validate(key, old, new, who, revision)"),
@@ -85,30 +86,30 @@ fn fits(used: &Used, namespace: &Name, uses: Uses) -> Result<(), MetaError> {
     )))
 }
 
-/// Where all namespaces' settings are.
+/// The span of all namespaces' settings.
 fn all_settings() -> MetaSpan {
     MetaSpan::Prefix {
         prefix: settings_key(&Name::default()),
     }
 }
 
-/// What a lease's end comes to.
+/// The effects of a lease's end.
 struct Ending {
     found: Found,
     kept: Vec<(Name, MetaError)>,
-    /// Keys to begin with, if it is too much for one entry.
+    /// The keys of the first part, if it is too much for one entry.
     part: Option<Vec<Name>>,
 }
 
-/// What is gathered on the way.
+/// Results gathered during admission.
 #[derive(Default)]
 struct Found {
     settings: BTreeMap<Name, Settings>,
     written: BTreeSet<Name>,
     guards: BTreeSet<Name>,
-    /// It matters which programs are in use.
+    /// Whether the result depends on the programs in use.
     uses: bool,
-    /// Texts checked.
+    /// Number of texts checked.
     checks: usize,
 }
 
@@ -136,7 +137,7 @@ impl<'a> Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// What a request becomes.
+    /// Converts a request into an entry.
     ///
     /// # Errors
     /// Why it is refused.
@@ -165,8 +166,7 @@ impl Judge<'_> {
                 self.check_ops(name, &otherwise, &mut found)?;
                 self.check_programs(&then, &mut found)?;
                 self.check_programs(&otherwise, &mut found)?;
-                // Of both branches: which of them is carried out is decided when the entry is
-                // applied.
+                // Of both branches: the choice is made when the entry is applied.
                 if then
                     .iter()
                     .chain(&otherwise)
@@ -215,16 +215,16 @@ impl Judge<'_> {
         }
     }
 
-    /// A lease that ran out: its end, with what follows from its keys' going. Validators judge that
-    /// as any deletion. Keys that they do not let go stay and have no lease any more: first those
-    /// are set free, and when the lease is found to have run out again, the others go with it.
+    /// The end of an expired lease, with the effects of deleting its keys. Validators judge that as
+    /// any deletion. Keys whose deletion they reject stay without a lease: those are detached
+    /// first, and when the lease is found expired again, the others are deleted with it.
     ///
     /// # Errors
-    /// Triggers are busy.
+    /// Too many trigger runs are pending.
     pub fn expire(&mut self, lease: u64) -> Result<(MetaAct, MetaTerms), MetaError> {
         self.programs.begin_request();
-        // What its end touches is known when it is made: if that is too much for an entry, of fewer
-        // keys.
+        // The size of the end is known only when it is built: if it is too large for an entry, try
+        // fewer keys.
         for keys_max in [usize::MAX, 64, 8] {
             let (act, terms) = self.expire_some(lease, keys_max)?;
             let entry = MetaEntry {
@@ -249,7 +249,7 @@ impl Judge<'_> {
             let Some(part) = part else {
                 return Ok((MetaAct::Revoke { lease }, self.terms(found, 0)?));
             };
-            // The rest goes when it is found to have run out again.
+            // The rest is deleted when it is found expired again.
             let delete = |key| MetaOp::Delete {
                 span: MetaSpan::Key { key },
             };
@@ -294,8 +294,8 @@ impl Judge<'_> {
         ))
     }
 
-    /// What a lease's end touches, and which of its keys validators do not let go, up to `most` of
-    /// them; of as many keys as may go at once.
+    /// The effects of a lease's end, and its keys whose deletion validators reject, up to `most` of
+    /// them; over as many keys as may go at once.
     fn ending(&mut self, lease: u64, most: usize, keys_max: usize) -> Result<Ending, MetaError> {
         let mut found = Found::default();
         let (mut kept, mut kept_bytes) = (Vec::new(), 0);
@@ -330,8 +330,7 @@ impl Judge<'_> {
             let mut op = [MetaOp::Delete {
                 span: MetaSpan::Key { key: key.clone() },
             }];
-            // Beyond what one request may take of the leader, the rest is judged as if it were
-            // rejected: it stays.
+            // Beyond the limit for one request, further keys are treated as rejected: they stay.
             let judged = match self.programs.steps() - begun > TRANSACTION_STEPS_MAX {
                 true => Err(invalid(
                     "the lease has more keys with a validator than can be judged at once",
@@ -352,7 +351,7 @@ impl Judge<'_> {
         })
     }
 
-    /// What a trigger's work becomes; it has `admin`'s rights.
+    /// Converts a trigger's changes into an entry; a trigger has `admin`'s rights.
     ///
     /// # Errors
     /// Why its changes are refused.
@@ -367,8 +366,8 @@ impl Judge<'_> {
         let mut kept = Vec::with_capacity(ops.len());
         for TriggerOp { op, if_revision } in ops {
             if let (Some(wanted), Some(key)) = (if_revision, key_of(&op)) {
-                // Judged here and guarded: where the key has moved when this is applied, the
-                // trigger is run again.
+                // Judged here and guarded: if the key has changed when this is applied, the trigger
+                // is run again.
                 found.guards.insert(key.clone());
                 if self.meta.modified(key) != wanted {
                     continue;
@@ -379,14 +378,14 @@ impl Judge<'_> {
         self.check_ops(&name, &kept, &mut found)?;
         self.check_programs(&kept, &mut found)?;
         self.validate(&name, &mut kept, &mut found)?;
-        // Its own work makes room: it is not held back by the bound on what waits.
+        // Its own changes reduce the pending runs: their limit does not delay it.
         Ok((kept, self.terms_of(found, depth)))
     }
 
     /// A program of the metadata.
     ///
     /// # Errors
-    /// There is none, or it is no text.
+    /// There is none, or it is not text.
     pub fn program(&self, name: &str) -> Result<&str, String> {
         let key = program_key(name);
         let source = self.meta.get(&key).ok_or_else(|| {
@@ -395,7 +394,7 @@ impl Judge<'_> {
         std::str::from_utf8(&source.value).map_err(|_| format!("program `{name}` is no text"))
     }
 
-    /// A program failed: once for each version, use and line in the cluster log.
+    /// Reports a program's fault: once per version, use and line in the cluster log.
     pub fn tell(&mut self, program: &str, what: &str, fault: &Fault) {
         let revision = self.meta.modified(&program_key(program));
         let failed = format!("program {program} (revision {revision}), {what}, failed");
@@ -405,10 +404,10 @@ impl Judge<'_> {
         });
     }
 
-    /// Why a program is not run, if it is suspended.
+    /// Checks that a program is not suspended.
     ///
     /// # Errors
-    /// It is.
+    /// It is suspended.
     pub fn runs(&self, program: &str) -> Result<(), Fault> {
         if !self
             .overruns
@@ -423,7 +422,7 @@ impl Judge<'_> {
         Err(Fault { line: 0, message })
     }
 
-    /// Counts what the clock has ended since there were `before` of them.
+    /// Counts the runs that the clock has stopped since the count was `before`.
     pub fn count_overruns(&mut self, before: u64, program: &str, what: &str) {
         if self.programs.overruns() == before {
             return;
@@ -440,10 +439,10 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a lease is this client's.
+    /// The lease, if it belongs to this client.
     ///
     /// # Errors
-    /// There is no such lease, or it is somebody else's.
+    /// There is no such lease, or it belongs to another client.
     pub fn owns(&self, name: &Name, lease: u64) -> Result<u64, MetaError> {
         let holding = self
             .meta
@@ -511,8 +510,8 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// What is to become a program must be one, and must go on being what namespaces use it as;
-    /// what namespaces use must be there and stay.
+    /// Checks programs: a new text must be a program that suits all its uses; programs that
+    /// namespaces use must exist and remain.
     fn check_programs(&mut self, ops: &[MetaOp], found: &mut Found) -> Result<(), MetaError> {
         let text = |name: &str, value: &[u8]| {
             let text = std::str::from_utf8(value).map(str::to_owned);
@@ -618,7 +617,7 @@ impl Judge<'_> {
             .map_err(refused)
     }
 
-    /// Which namespaces use programs, and as what.
+    /// Namespaces that use certain programs, and their use.
     fn used(&self, which: impl Fn(&str) -> bool) -> Vec<(Name, Used)> {
         let span = all_settings();
         let namespaces = self
@@ -637,7 +636,7 @@ impl Judge<'_> {
             .collect()
     }
 
-    /// Asks the validators of what is written.
+    /// Runs the validators of the written keys.
     fn validate(
         &mut self,
         name: &Name,
@@ -795,11 +794,11 @@ impl Judge<'_> {
             .iter()
             .any(|namespace| namespace.as_bytes() == META_SETTINGS.as_bytes())
         {
-            // Settings of everything must stay possible when everything is full.
+            // Settings must stay changeable when all metadata are full.
             limits.retain(|limit| !limit.namespace.is_empty());
         }
         // Settings that are judged with this, and applied before it, may name a program that this
-        // takes away.
+        // removes.
         let settings = MetaQuiet {
             span: all_settings(),
             since: self.meta.revision(),

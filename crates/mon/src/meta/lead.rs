@@ -1,7 +1,7 @@
-//! The leader's part: requests wait here until they are judged and proposed.
+//! The leader's part: requests are queued here until they are judged and proposed.
 //!
-//! Soft: it dies with the leadership; its requesters ask the next leader. Leases' times begin anew
-//! there, triggers' work is in the replicated state.
+//! Soft state: it ends with the leadership; requests are resent to the next leader. Leases' times
+//! start again there, triggers' pending runs are in the replicated state.
 
 use super::MetaAsk;
 use super::admit::Judge;
@@ -20,37 +20,37 @@ use nacre_wire::codec::Wire;
 use nacre_wire::msg::meta::{MetaError, MetaEvent};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Requests that wait at most.
+/// Maximum number of queued requests.
 pub const QUEUE_MAX: usize = 20_000;
-/// Entries of one proposal.
+/// Maximum number of entries per proposal.
 const ENTRIES_MAX: usize = 500;
-/// Bytes of one proposal's entries; one that is longer goes alone.
+/// Maximum bytes of one proposal's entries; a longer entry is proposed alone.
 const BYTES_MAX: usize = 256 << 10;
-/// Bytes of one entry: a request of half a MiB with what it was judged by. With what a proposal has
-/// besides it fits into one.
+/// Maximum bytes of one entry: a request of half a MiB with its guards. It fits into one proposal
+/// together with the other parts.
 pub const ENTRY_BYTES_MAX: usize = 800 << 10;
-/// Lines that a trigger of the kind `log` writes for one transaction; the last of more says how
-/// many more.
+/// Maximum number of lines that a trigger of the kind `log` writes per transaction; the last one
+/// counts the omitted ones.
 const LOG_LINES_MAX: usize = 100;
-/// Bytes of such a line, and of the text that it is made of.
+/// Maximum bytes of such a line, and of each text in it.
 pub const LOG_LINE_BYTES_MAX: usize = 2 << 10;
-/// A request whose ground moved so often is given back to its client.
+/// After this many failed guards a request is returned to its client.
 pub const TRIES_MAX: u32 = 16;
-/// Triggers' work in one proposal.
+/// Maximum number of trigger runs per proposal.
 const FIRED_MAX: usize = 16;
 
-/// What goes into a proposal.
+/// The metadata part of a proposal.
 #[derive(Debug, Default)]
 pub struct MetaTaken {
     /// The entries.
     pub entries: Vec<MetaEntry>,
-    /// Who waits for each; nobody for the leader's own.
+    /// The request that waits for each; `None` for the leader's own.
     pub asks: Vec<Option<MetaAsk>>,
-    /// Answers without an entry: facts of the log, or that the client is to try again.
+    /// Answers without an entry: facts of the log, or that the client must retry.
     pub answers: Vec<(Origin, Message)>,
-    /// What is wrong with programs, for the cluster log.
+    /// Faults of programs, for the cluster log.
     pub said: Vec<FaultLine>,
-    /// Programs have had their share of the leader: it has others to serve before the next turn.
+    /// Programs have used their share of the leader's time: it serves others before the next turn.
     pub exhausted: bool,
 }
 
@@ -60,16 +60,16 @@ pub struct MetaLead {
     queue: VecDeque<MetaAsk>,
     waiting: BTreeSet<Origin>,
     ended: VecDeque<u64>,
-    /// How often clients ask.
+    /// Rate limits of clients.
     pub limiter: Limiter,
-    /// When leases run out.
+    /// Expiry of leases.
     pub leases: Leases,
-    /// Programs that the clock ended.
+    /// Programs stopped by the clock.
     pub overruns: Overruns,
 }
 
 impl MetaLead {
-    /// Queues a request; false: there are too many. One that waits already is not queued again.
+    /// Queues a request; false: there are too many. A request already queued is not queued again.
     pub fn push(&mut self, ask: MetaAsk) -> bool {
         if self.waiting.contains(&ask.origin) {
             return true;
@@ -81,26 +81,26 @@ impl MetaLead {
         self.queue.push_back(ask);
         true
     }
-    /// What it was judged by has moved: it is the first of the next proposal.
+    /// Its guards failed: it is the first of the next proposal.
     pub fn push_again(&mut self, ask: MetaAsk) {
         self.waiting.insert(ask.origin);
         self.queue.push_front(ask);
     }
-    /// A lease ran out.
+    /// A lease has expired.
     pub fn end_lease(&mut self, lease: u64) {
         self.ended.push_back(lease);
     }
-    /// Whether anything waits for a proposal, triggers not counted.
+    /// Whether anything waits for a proposal, except triggers.
     #[must_use]
     pub fn has_work(&self) -> bool {
         !self.queue.is_empty() || !self.ended.is_empty()
     }
-    /// Leadership is over.
+    /// Leadership has ended.
     pub fn abdicate(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether nothing is left to do, and no lease counted.
+    /// Whether the queue is empty, and no lease is timed.
     #[must_use]
     pub fn is_blank(&self) -> bool {
         self.queue.is_empty()
@@ -108,7 +108,7 @@ impl MetaLead {
             && self.ended.is_empty()
             && self.leases.is_blank()
     }
-    /// Asserts what holds between any two steps.
+    /// Asserts the invariants between two steps.
     pub fn check(&self, meta: &Meta) {
         assert!(
             self.waiting.len() <= self.queue.len(),
@@ -118,7 +118,7 @@ impl MetaLead {
         self.leases.check(meta);
     }
 
-    /// Judges what waits and takes what goes into one proposal.
+    /// Judges queued requests and takes those that fit into one proposal.
     pub fn take(&mut self, judge: &mut Judge<'_>) -> MetaTaken {
         std::mem::swap(&mut self.overruns, &mut judge.overruns);
         judge.programs.begin_turn();
@@ -129,8 +129,7 @@ impl MetaLead {
 
     fn take_turn(&mut self, judge: &mut Judge<'_>) -> MetaTaken {
         let (mut taken, mut bytes) = (MetaTaken::default(), 0);
-        // Whether there is room for an entry; one that does not fit any more waits for the next
-        // proposal.
+        // Whether an entry fits; one that does not waits for the next proposal.
         let mut takes = |taken: &MetaTaken, entry: &MetaEntry| {
             let length = entry.to_bytes().len();
             let takes = taken.entries.is_empty()
@@ -152,7 +151,7 @@ impl MetaLead {
                 break;
             };
             let Ok((act, terms)) = judge.expire(lease) else {
-                // Triggers have too much to do.
+                // Too many trigger runs are pending.
                 self.leases.spare(lease);
                 continue;
             };
@@ -234,8 +233,8 @@ impl MetaLead {
     }
 }
 
-/// The entry, or what stands for one that no proposal can hold: validators and triggers may make
-/// more of a request than it was.
+/// The entry, or a replacement for one that no proposal can hold: validators and triggers may
+/// enlarge a request.
 fn fitting(entry: MetaEntry) -> MetaEntry {
     let length = entry.to_bytes().len();
     if length <= ENTRY_BYTES_MAX {
@@ -278,13 +277,13 @@ fn failed(trigger: &Name, revision: u64, why: &str) -> String {
     format!("trigger {trigger} for revision {revision} failed: {why}")
 }
 
-/// As much of a text as that, in whole characters.
+/// A prefix of a text of at most this length, in whole characters.
 pub fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }
 
-/// Whose turn it is: the namespaces' oldest first, then their next ones. One that has a thousand
-/// runs waiting holds up itself.
+/// The order of trigger runs: the oldest of each namespace, then the next of each. A namespace with
+/// a thousand pending runs only delays itself.
 fn next_triggers(pending: &[MetaPending]) -> impl Iterator<Item = &MetaPending> {
     let mut ranks: BTreeMap<Name, usize> = BTreeMap::new();
     let mut order: Vec<(usize, usize)> = Vec::with_capacity(pending.len());
@@ -300,8 +299,7 @@ fn next_triggers(pending: &[MetaPending]) -> impl Iterator<Item = &MetaPending> 
     order.into_iter().map(|(_, at)| &pending[at])
 }
 
-/// A trigger's work: its program's changes, or the sentence that it failed. Either way it is done
-/// with.
+/// A trigger's entry: its program's changes, or the error. In both cases the run is finished.
 fn fire(judge: &mut Judge<'_>, pending: &MetaPending) -> (MetaAct, MetaTerms) {
     let MetaPending {
         trigger,
@@ -335,8 +333,8 @@ fn fire(judge: &mut Judge<'_>, pending: &MetaPending) -> (MetaAct, MetaTerms) {
     )
 }
 
-/// What it is to do, or why nothing; without a reason where the log is told elsewhere: a program
-/// that fails does so for every revision.
+/// The trigger's actions, or why there are none. The reason is empty if the log is told elsewhere:
+/// a failing program fails for every revision.
 fn actions(judge: &mut Judge<'_>, pending: &MetaPending) -> Result<TriggerActions, Option<String>> {
     let text = pending.trigger.to_string();
     let (namespace, name) = text.split_once('/').unwrap_or((&text, ""));
@@ -366,8 +364,8 @@ fn actions(judge: &mut Judge<'_>, pending: &MetaPending) -> Result<TriggerAction
                 )
                 .to_owned()
             };
-            // One deletion may be of very many keys: their lines were more than a proposal holds,
-            // and the leader tried again for ever.
+            // One deletion may affect very many keys: their lines exceeded a proposal, and the
+            // leader retried for ever.
             let more = pending.events.len().saturating_sub(LOG_LINES_MAX);
             let mut lines: Vec<String> = pending
                 .events
@@ -434,7 +432,7 @@ mod tests {
         }
     }
 
-    // Went red when `take` did not look at the steps.
+    // Failed when `take` did not check the steps.
     #[test]
     fn one_turn_of_the_leader_does_not_judge_for_long() {
         let image = MetaImage {

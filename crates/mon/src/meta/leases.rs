@@ -1,11 +1,11 @@
-//! When leases run out. Only the leader keeps time; that a lease ended is replicated
+//! Expiry of leases. Only the leader measures time; the end of a lease is replicated
 //! ([`crate::state::meta`]).
 //!
 //! ```text
-//!  granted, or this monitor became leader ─▶ full time ─▶ ran out ─▶ Revoke proposed ─▶ gone
+//!  granted, or this monitor became leader ─▶ full time ─▶ expired ─▶ Revoke proposed ─▶ ended
 //!                                               ▲ keep-alive, once it is proven that this monitor still leads
 //! ```
-//! Never early: a new leader gives every lease its whole time again, and time in which this process
+//! Never early: a new leader gives every lease its full time again, and time in which this process
 //! did not run does not count.
 
 use crate::state::meta::Meta;
@@ -13,14 +13,14 @@ use nacre_types::Time;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A revocation that was proposed and has not come is proposed again.
+/// A proposed revocation that was not applied by then is proposed again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
 struct Running {
     until: Time,
     ending: Option<Time>,
-    /// Some of its keys are gone.
+    /// Some of its keys have been deleted.
     parted: bool,
 }
 
@@ -32,7 +32,7 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Leases came or went.
+    /// Follows created and revoked leases.
     pub fn follow(&mut self, awake: Time, meta: &Meta) {
         if self.seen == meta.leases_changed() {
             return;
@@ -48,7 +48,7 @@ impl Leases {
             });
         }
     }
-    /// Its owner lives. False: it is about to end, or is not there.
+    /// Extends a lease for its owner. False: it is about to end, or does not exist.
     pub fn keep(&mut self, awake: Time, lease: u64, ttl: Duration) -> bool {
         match self.running.get_mut(&lease) {
             Some(running) if running.ending.is_none() => {
@@ -74,8 +74,8 @@ impl Leases {
         list
     }
 
-    /// It could not be revoked: it lives a little longer, and its owner may keep it alive, unless
-    /// some of its keys are gone already.
+    /// It could not be revoked: its time is extended a little, and its owner may keep it alive,
+    /// unless some of its keys have been deleted already.
     pub fn spare(&mut self, lease: u64) {
         if let Some(running) = self
             .running
@@ -90,19 +90,19 @@ impl Leases {
         }
     }
 
-    /// Some of its keys go before the others.
+    /// Some of its keys are deleted before the others.
     pub fn part(&mut self, lease: u64) {
         if let Some(running) = self.running.get_mut(&lease) {
             running.parted = true;
         }
     }
 
-    /// Whether none is counted.
+    /// Whether no lease is timed.
     #[must_use]
     pub fn is_blank(&self) -> bool {
         self.running.is_empty()
     }
-    /// Asserts that the leases whose time runs are those that there are.
+    /// Asserts that exactly the existing leases are timed.
     pub fn check(&self, meta: &Meta) {
         let current = self.seen == meta.leases_changed();
         assert!(
@@ -117,8 +117,8 @@ impl Leases {
 mod tests {
     use super::*;
 
-    /// The end of a lease could not be proposed, since triggers had too much to do: the lease lived
-    /// on, and its owner, who was there, could not keep it alive any more.
+    /// The end of a lease could not be proposed, since too many trigger runs were pending. The
+    /// lease stayed, but its owner, which was still running, could not keep it alive any more.
     #[test]
     fn a_lease_whose_end_cannot_be_proposed_may_be_kept_alive() {
         let (begin, ttl) = (Time(0), Duration::from_secs(10));

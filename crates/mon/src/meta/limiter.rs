@@ -1,12 +1,12 @@
-//! How often metadata may be changed and read at the leader (MAL-16): token buckets that hold one
-//! second's worth.
+//! Rate limits of metadata changes and reads at the leader (MAL-16): token buckets with a capacity
+//! of one second.
 
 use nacre_types::{Name, Time};
 use std::collections::BTreeMap;
 
-/// Clients' buckets kept; full ones go first, they say nothing.
+/// Maximum number of clients' buckets; full ones are dropped first, they hold no information.
 const BUCKETS_MAX: usize = 4_096;
-/// A token in parts: rates are per second, time is in nanoseconds.
+/// A token's subdivisions: rates are per second, time is in nanoseconds.
 const TOKEN: u128 = 1_000_000_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -36,10 +36,10 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// Takes a token of each, or none.
+    /// Takes a token from each bucket, or none.
     ///
     /// # Errors
-    /// Milliseconds after which there is one.
+    /// Milliseconds until a token is available.
     pub fn take(
         &mut self,
         now: Time,
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    // Went red when `take` did not subtract, and when `fill` did not stop at a second's worth.
+    // Failed when `take` did not subtract, and when `fill` was not limited to one second.
     #[test]
     fn a_second_holds_as_many_as_the_rate_says() {
         let mut limiter = Limiter::default();
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(taken, 30);
     }
 
-    /// (Planted by a stranger: those that it limits were forgotten, and the others kept.)
+    /// (Planted by a reviewer: limited clients were forgotten, and the others kept.)
     #[test]
     fn only_buckets_that_are_full_are_forgotten() {
         let mut limiter = Limiter::default();

@@ -1,12 +1,12 @@
-//! Service metadata: what is not replicated. The leader judges requests, each monitor serves
-//! watches.
+//! Service metadata: the part that is not replicated. The leader judges requests, each monitor
+//! serves watches.
 //!
 //! ```text
 //!  MetaRequest ─▶ router ─▶ leader ─┬─ reads, keep-alives ─▶ read-index ─▶ answer
 //!                                   └─ the rest ─▶ limiter ─▶ queue ─▶ admit ─▶ entry of a proposal ─▶ applied ─▶ answer
 //!                                                               ▲        │ settings, rights, validators            │
-//!                                                               └────────┴──────── what it judged by moved ◀───────┘
-//!  leases that run out, triggers that are due ─▶ entries of the leader's own
+//!                                                               └────────┴──────── a guard no longer holds ◀───────┘
+//!  expired leases, due triggers ─▶ the leader's own entries
 //!  applied anywhere ─▶ watchers of that monitor
 //! ```
 //! The replicated half is [`crate::state::meta`].
@@ -31,18 +31,18 @@ use nacre_wire::msg::meta::{MetaError, MetaReply, MetaRequest, MetaResult};
 /// A request at the leader.
 #[derive(Clone, Debug)]
 pub struct MetaAsk {
-    /// Where the answer goes.
+    /// The recipient of the answer.
     pub origin: Origin,
     /// The client's name.
     pub name: Name,
-    /// What it wants.
+    /// Its request.
     pub request: MetaRequest,
-    /// How often it was proposed in vain.
+    /// Number of proposals whose guards failed.
     pub tries: u32,
 }
 
 impl MetaAsk {
-    /// Who asks, for the entry.
+    /// The requester, for the entry.
     #[must_use]
     pub fn who(&self) -> MetaWho {
         let MetaRequest {
@@ -87,7 +87,7 @@ pub fn reply(request: &MetaRequest, revision: u64, result: MetaResult) -> Messag
     })
 }
 
-/// Not now; the client tries again.
+/// Temporarily refused; the client retries.
 #[must_use]
 pub fn unavailable(request: &MetaRequest, why: &str) -> Message {
     reply(

@@ -1,27 +1,27 @@
-//! Programs that the leader's clock ended, and those it does not run any more.
+//! Programs stopped by the leader's clock, and suspended programs.
 //!
-//! Instructions bound what a program does everywhere alike; what they do not count is bounded by
-//! the host's clock. A program that runs into the clock again and again would take the leader from
-//! everybody else: it is suspended until another text is installed, another monitor leads, or its
-//! namespace names it no more. Changes that it should judge are refused meanwhile, with a sentence
-//! that says so; what it should follow passes without it.
+//! Instruction counts bound a program in the same way on every monitor; the host's clock bounds
+//! what the counts miss. A program that is stopped by the clock again and again would block the
+//! leader: it is suspended until another text is installed, another monitor leads, or its namespace
+//! no longer names it. Meanwhile changes that it should judge are refused, with an error that says
+//! so; changes that would trigger it pass without it.
 
 use std::collections::BTreeMap;
 
-/// Runs that the clock may end before a program is suspended.
+/// Number of runs that the clock may stop before a program is suspended.
 pub const OVERRUNS_MAX: u32 = 5;
-/// Programs remembered.
+/// Maximum number of programs remembered.
 const PROGRAMS_MAX: usize = 1_000;
 
 /// See the module head.
 #[derive(Debug, Default)]
 pub struct Overruns {
-    /// By program: the revision of its text, and how often.
+    /// By program: the revision of its text, and the number of stopped runs.
     by: BTreeMap<String, (u64, u32)>,
 }
 
 impl Overruns {
-    /// The clock ended a run; whether the program is suspended by it.
+    /// The clock stopped a run; returns whether the program is suspended by it.
     pub fn count(&mut self, program: &str, revision: u64) -> bool {
         if self.by.len() >= PROGRAMS_MAX {
             self.by.clear();
@@ -34,7 +34,7 @@ impl Overruns {
         known.1 == OVERRUNS_MAX
     }
 
-    /// Whether a program is not run any more.
+    /// Whether a program is suspended.
     #[must_use]
     pub fn suspends(&self, program: &str, revision: u64) -> bool {
         self.by
@@ -42,7 +42,7 @@ impl Overruns {
             .is_some_and(|known| *known == (revision, known.1) && known.1 >= OVERRUNS_MAX)
     }
 
-    /// Those that are not run, given the revision of each text as it is now.
+    /// The suspended programs, given the current revision of each text.
     pub fn suspended<'a>(
         &'a self,
         revision: impl Fn(&str) -> u64 + 'a,

@@ -1,5 +1,5 @@
-//! Programs that namespaces name: validators and triggers (MAL-13). What the leader asks of them,
-//! whatever they are written in; `scripts.rs` runs Lua.
+//! Programs that namespaces name: validators and triggers (MAL-13). The leader's interface to them,
+//! independent of the language; `scripts.rs` runs Lua.
 
 use bytes::Bytes;
 use nacre_policy::Patience;
@@ -8,16 +8,16 @@ use nacre_wire::msg::meta::{MetaEvent, MetaOp, MetaPair};
 use std::fmt;
 use std::sync::Arc;
 
-/// A program, as the metadata has it.
+/// A program, as stored in the metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Program<'a> {
-    /// `nacre/program/NAME` without what is before the name.
+    /// `NAME` of `nacre/program/NAME`.
     pub name: &'a str,
     /// Its text.
     pub source: &'a str,
 }
 
-/// What a program can be used as.
+/// Possible uses of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Uses {
     /// It can judge changes.
@@ -26,12 +26,12 @@ pub struct Uses {
     pub trigger: bool,
 }
 
-/// A program does not do what it should, and did not mean to.
+/// An unintended failure of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The line of the program; 0: unknown.
     pub line: u32,
-    /// What is wrong.
+    /// The error.
     pub message: String,
 }
 impl fmt::Display for Fault {
@@ -46,64 +46,64 @@ impl fmt::Display for Fault {
 /// A fault for the cluster log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultLine {
-    /// Program, revision, use and line: what the log has once. The message may tell of keys and
-    /// values, of which there is no end.
+    /// Program, revision, use and line: the key by which the log holds it once. The message is no
+    /// key, since it may contain keys and values, and varies without bound.
     pub key: String,
     /// The line.
     pub text: String,
 }
 
-/// What a validator is asked.
+/// Input of a validator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidateRequest {
-    /// Which key.
+    /// The key.
     pub key: Name,
-    /// What it is.
+    /// Its current pair.
     pub old: Option<MetaPair>,
-    /// What it is to be; none: it is to be deleted.
+    /// Its new value; `None`: it is to be deleted.
     pub new: Option<Bytes>,
-    /// Who wants it; empty: a client without a name.
+    /// The requesting client; empty: one without a name.
     pub who: Name,
     /// The store's revision.
     pub revision: u64,
 }
 
-/// What a validator says.
+/// Output of a validator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Fine.
+    /// The change is accepted.
     Accept,
-    /// This value instead.
+    /// This value is written instead.
     Rewrite(Bytes),
-    /// No.
+    /// The change is rejected.
     Reject {
-        /// The line of the program that said so; 0: unknown.
+        /// The line of the program that rejected it; 0: unknown.
         line: u32,
-        /// Why.
+        /// The reason.
         message: String,
     },
-    /// It could not judge: the change is refused as well, and the cluster log says so.
+    /// It could not judge: the change is refused as well, with a line in the cluster log.
     Failed(Fault),
 }
 
-/// What a trigger's program is told.
+/// Input of a trigger's program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TriggerRequest<'a> {
     /// `namespace/name`.
     pub trigger: &'a Name,
-    /// The revision that set it off.
+    /// The revision that triggered it.
     pub revision: u64,
-    /// What that revision did to its keys.
+    /// The changes of that revision to its keys.
     pub events: &'a [MetaEvent],
 }
 
-/// A change that a trigger wants.
+/// A change requested by a trigger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TriggerOp {
     /// A put, or the deletion of one key.
     pub op: MetaOp,
-    /// Only if the revision that changed the key last is this; 0: only if it does not exist.
-    /// Otherwise this change is left out.
+    /// Condition: the revision of the key's last change; 0: the key does not exist. If it does not
+    /// hold, this change is left out.
     pub if_revision: Option<u64>,
 }
 impl From<MetaOp> for TriggerOp {
@@ -115,64 +115,65 @@ impl From<MetaOp> for TriggerOp {
     }
 }
 
-/// What a trigger does.
+/// Output of a trigger.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TriggerActions {
     /// Changes, as one transaction.
     pub ops: Vec<TriggerOp>,
-    /// For the cluster log.
+    /// Lines for the cluster log.
     pub lines: Vec<String>,
 }
 
-/// Runs programs. Only the leader asks, and what comes out is what is replicated: a program need
-/// not give the same twice.
+/// Runs programs. Only the leader calls them, and their output is replicated: a program need not be
+/// deterministic.
 pub trait Programs: Send {
-    /// Whether a text is a program, and what for: asked before it is stored, and before a namespace
-    /// names it.
+    /// Checks a text, and returns its possible uses: called before it is stored, and before a
+    /// namespace names it.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Why it is not a program.
     fn check(&mut self, program: Program<'_>) -> Result<Uses, Fault>;
     /// Judges a change.
     fn validate(&mut self, program: Program<'_>, request: &ValidateRequest) -> Verdict;
-    /// Follows a change.
+    /// Runs a trigger's program.
     ///
     /// # Errors
-    /// What went wrong, for the cluster log. The trigger is not run again for this revision.
+    /// The fault, for the cluster log. The trigger is not run again for this revision.
     fn trigger(
         &mut self,
         program: Program<'_>,
         request: &TriggerRequest<'_>,
     ) -> Result<TriggerActions, Fault>;
-    /// Steps done so far, to bound what one turn of the leader does; whatever a step is,
-    /// [`TURN_STEPS_MAX`] take some milliseconds.
+    /// Steps executed so far, to bound one turn of the leader; [`TURN_STEPS_MAX`] of them take some
+    /// milliseconds, whatever the unit.
     fn steps(&self) -> u64;
-    /// A turn of the leader begins: for a host's clock. Steps bound the same everywhere; a clock,
-    /// only on the leader, what takes longer than its steps say.
+    /// Begins a turn of the leader, for a host's clock. Steps are bounded in the same way
+    /// everywhere; a clock, only on the leader, bounds steps that take longer than expected.
     fn begin_turn(&mut self) {}
-    /// A request or a trigger's run begins, within the turn.
+    /// Begins a request or a trigger's run, within the turn.
     fn begin_request(&mut self) {}
-    /// Whether the turn has had its time: what waits is for the next one.
+    /// Whether the turn has used up its time: pending requests wait for the next one.
     fn turn_is_over(&self) -> bool {
         false
     }
-    /// Runs that the clock has ended so far.
+    /// Number of runs that the clock has stopped so far.
     fn overruns(&self) -> u64 {
         0
     }
-    /// The host's clock for one request, for who runs something else in it.
+    /// The host's clock for one request, for other code that runs in it.
     fn clock(&self) -> Option<Arc<dyn Patience>> {
         None
     }
 }
 
-/// Steps of programs after which a proposal takes no further request in: the leader has others to
+/// Steps of programs after which a proposal takes no further request: the leader has others to
 /// serve.
 pub const TURN_STEPS_MAX: u64 = 100_000;
-/// Steps of all validators of one transaction together.
+/// Maximum steps of all validators of one transaction together.
 pub const TRANSACTION_STEPS_MAX: u64 = 200_000;
 
-/// A monitor without a language: what needs a program is refused, never waved through.
+/// A monitor without a language: requests that need a program are refused, never accepted
+/// unchecked.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoPrograms;
 

@@ -2,14 +2,14 @@
 //! Metadata": "service-specific logic").
 //!
 //! ```text
-//!  validate(key, old, new, who, revision) ─▶ nothing, true: as it is │ a string: this instead │ error(why), false, why: rejected
+//!  validate(key, old, new, who, revision) ─▶ nothing, true: unchanged │ a string: written instead │ error(why), false, why: rejected
 //!  trigger(name, revision, events)        ─▶ nothing │ { {put = {key, value}}, {delete = key}, "a line for the log", … }
 //! ```
-//! A script is run from top to bottom in an environment of its own for each call: it keeps nothing
-//! from one to the next, and there is no clock, no file, no other key. It runs on the leader's
-//! loop, between two proposals: hence small budgets. One that spends its budget is ended, and its
-//! change refused: what cannot be judged does not happen. Budgets are counted; a host gives clocks
-//! besides, for what takes longer than its count says ([`Clocks`]).
+//! A script is run from top to bottom in a separate environment for each call: it keeps no state
+//! between calls, and has no access to a clock, files or other keys. It runs in the leader's loop,
+//! between two proposals: hence small budgets. A script that exceeds its budget is stopped, and its
+//! change refused: a change that cannot be judged is not made. Budgets count instructions; a host
+//! adds clocks, for instructions that take longer than expected ([`Clocks`]).
 
 use super::lead::{LOG_LINE_BYTES_MAX, cut};
 use super::programs::{
@@ -26,33 +26,33 @@ use nacre_wire::msg::meta::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// One judgement.
+/// Budget of one judgement.
 pub const VALIDATOR: Budget = Budget {
     output: VALUE_BYTES_LIMIT as usize + (8 << 10),
     ..Budget::VALIDATOR
 };
-/// One trigger's run.
+/// Budget of one trigger run.
 pub const TRIGGER: Budget = Budget {
     output: META_TRANSACTION_BYTES_MAX,
     ..Budget::TRIGGER
 };
-/// Lines of one trigger's run for the cluster log.
+/// Maximum number of lines of one trigger run for the cluster log.
 pub const LINES_MAX: usize = 16;
 
-/// Compiled programs kept.
+/// Maximum number of compiled programs kept.
 const CACHE: usize = 64;
 
-/// Runs a script and says what it is for.
+/// Runs a script and returns its possible uses.
 const CHECK: &str =
     "local main = ... main() return type(validate) == 'function', type(trigger) == 'function'";
 
-/// A host's clocks: of what one request or trigger may take, all its programs together, and of what
-/// a turn of the leader may.
+/// A host's clocks: one for a request or trigger run with all its programs, and one for a turn of
+/// the leader.
 #[derive(Clone, Debug)]
 pub struct Clocks {
-    /// Of one request: the program that runs when it is over is ended.
+    /// For one request: when it expires, the running program is stopped.
     pub request: Arc<dyn Patience>,
-    /// Of one turn: when it is over, no further request is taken in.
+    /// For one turn: when it expires, no further request is taken.
     pub turn: Arc<dyn Patience>,
 }
 
@@ -61,9 +61,9 @@ pub struct Clocks {
 pub struct Scripts {
     clocks: Option<Clocks>,
     overruns: u64,
-    /// Made when it is first needed: most monitors never lead a cluster with programs.
+    /// Created on first use: most monitors never lead a cluster with programs.
     vm: Option<Vm>,
-    /// By name: finding out that a text is the same costs less than its fingerprint.
+    /// By name: comparing a text costs less than hashing it.
     chunks: BTreeMap<String, Chunk>,
     steps: u64,
 }
@@ -143,7 +143,7 @@ fn fault(error: ScriptError) -> Fault {
 fn bytes(name: &Name) -> Value {
     Value::Bytes(Bytes::copy_from_slice(name.as_bytes()))
 }
-/// A number of ours; beyond 2^53 a script gets its decimal text.
+/// A number as a Lua value; beyond 2^53 its decimal text.
 fn number(number: u64) -> Value {
     i64::try_from(number)
         .ok()
@@ -174,7 +174,7 @@ fn event(event: &MetaEvent) -> Value {
         ]),
     }
 }
-/// A value in a message; the beginning of a long one.
+/// A value in a message; a long one is truncated.
 fn shown(value: &Value) -> String {
     match value {
         Value::Bytes(text) => cut(&String::from_utf8_lossy(text), LOG_LINE_BYTES_MAX).to_owned(),
@@ -191,7 +191,7 @@ const RESULTS: &str =
 
 impl Programs for Scripts {
     fn check(&mut self, program: Program<'_>) -> Result<Uses, Fault> {
-        // A machine of its own: what is not taken must not push out what is in use.
+        // A separate virtual machine: rejected texts must not evict programs in use.
         let mut vm = Self::machine(self.clocks.as_ref(), 2);
         let chunk = Chunk::new(program.name, program.source);
         let run = Run {
@@ -253,7 +253,7 @@ impl Programs for Scripts {
                 line,
                 message: "it says no, and not why".to_owned(),
             },
-            // `return nil, why` is how much of Lua says no.
+            // `return nil, why` is a common idiom of Lua for failures.
             [Value::Bool(false) | Value::Nil, why] => Verdict::Reject {
                 line,
                 message: shown(why),
@@ -324,7 +324,7 @@ impl Programs for Scripts {
     }
 }
 
-/// One item of what a trigger wants.
+/// One item of a trigger's output.
 fn action(item: &Value, actions: &mut TriggerActions) -> Result<(), String> {
     const FORMS: &str =
         "an item is {put = {key, value}}, {delete = key} or a string, a line for the cluster log";

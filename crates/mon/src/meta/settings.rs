@@ -1,12 +1,12 @@
-//! What a namespace allows. Settings are metadata themselves: `nacre/namespace/NAME` is a JSON
-//! object that only `admin` writes.
+//! Settings of a namespace. They are metadata themselves: `nacre/namespace/NAME` is a JSON object
+//! that only `admin` writes.
 //!
 //! ```text
 //!  {"readers": ["*"], "writers": ["alice"], "quota_bytes": 1048576, "keys_max": 1000, "value_bytes_max": 65536,
 //!   "validator": "positive", "triggers": [{"name": "tell", "prefix": "classes/", "log": "{key} changed in {revision}"}]}
 //! ```
-//! Programs are `nacre/program/NAME`. A field that is left out has its default; one that is not
-//! known is refused when it is written, and ignored when it is read: a newer monitor wrote it.
+//! Programs are `nacre/program/NAME`. An omitted field has its default. An unknown field is refused
+//! on writing, and ignored on reading: a newer monitor wrote it.
 
 use crate::state::meta::Meta;
 use nacre_types::Name;
@@ -16,9 +16,9 @@ use nacre_wire::msg::meta::{META_SETTINGS, MetaPair};
 use serde_json::{Map, Value};
 
 pub use nacre_wire::msg::meta::META_VALUE_BYTES_MAX as VALUE_BYTES_MAX;
-/// Most bytes of a value that a namespace can allow.
+/// Maximum value size that a namespace can allow.
 pub const VALUE_BYTES_LIMIT: u64 = 256 << 10;
-/// Most triggers of a namespace.
+/// Maximum number of triggers per namespace.
 pub const TRIGGERS_MAX: usize = 32;
 
 const FIELDS: [&str; 7] = [
@@ -31,42 +31,42 @@ const FIELDS: [&str; 7] = [
     "keys_max",
 ];
 
-/// What a trigger does.
+/// The action of a trigger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Writes a line into the cluster log; `{key}`, `{revision}` and `{what}` are filled in.
     Log(String),
-    /// Asks a program.
+    /// Runs a program.
     Program(String),
 }
 
-/// What follows changes.
+/// Runs an action after changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trigger {
     /// Its name.
     pub name: String,
-    /// Changes of keys that begin so.
+    /// Prefix of its keys.
     pub prefix: Name,
-    /// What it does.
+    /// Its action.
     pub action: Action,
 }
 
 /// See the module head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Names of clients that may read; `*` is everybody.
+    /// Names of clients that may read; `*` matches all.
     pub readers: Vec<String>,
-    /// Names of clients that may write; `*` is everybody.
+    /// Names of clients that may write; `*` matches all.
     pub writers: Vec<String>,
     /// The program that judges changes.
     pub validator: Option<String>,
-    /// What follows changes.
+    /// Actions after changes.
     pub triggers: Vec<Trigger>,
-    /// Most bytes of keys and values.
+    /// Maximum bytes of keys and values.
     pub quota_bytes: u64,
-    /// Most bytes of one value.
+    /// Maximum bytes of one value.
     pub value_bytes_max: u64,
-    /// Most keys.
+    /// Maximum number of keys.
     pub keys_max: u64,
 }
 impl Default for Settings {
@@ -129,28 +129,28 @@ fn trigger(namespace: &Name, value: &Value) -> Result<Trigger, String> {
 /// A use of a program in a namespace's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Used {
-    /// It judges changes.
+    /// As validator.
     Validator {
-        /// Which program.
+        /// The program.
         program: String,
     },
-    /// It follows changes.
+    /// As trigger.
     Trigger {
-        /// Which program.
+        /// The program.
         program: String,
         /// The trigger's name.
         trigger: String,
     },
 }
 impl Used {
-    /// Which program.
+    /// The program.
     #[must_use]
     pub fn program(&self) -> &str {
         match self {
             Self::Validator { program } | Self::Trigger { program, .. } => program,
         }
     }
-    /// For a message: what of which namespace.
+    /// For a message: the use and its namespace.
     #[must_use]
     pub fn of(&self, namespace: &Name) -> String {
         match self {
@@ -210,7 +210,7 @@ impl Settings {
         })
     }
 
-    /// Checks settings that are to be written.
+    /// Checks settings before they are written.
     ///
     /// # Errors
     /// What is wrong with them.
@@ -243,8 +243,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// A namespace's settings. Damaged ones, which no monitor takes, would leave it to `admin`
-    /// alone.
+    /// A namespace's settings. Damaged ones, which no monitor accepts, would leave the namespace to
+    /// `admin` alone.
     #[must_use]
     pub fn of(meta: &Meta, namespace: &Name) -> Self {
         let closed = || Self {
@@ -264,7 +264,7 @@ impl Settings {
 mod tests {
     use super::*;
 
-    // Went red when unknown fields passed.
+    // Failed when unknown fields passed.
     #[test]
     fn what_is_misspelt_is_refused_when_written_and_ignored_when_read() {
         let wrong = br#"{"writer": ["alice"]}"#;

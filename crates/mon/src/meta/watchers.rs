@@ -1,4 +1,4 @@
-//! Watches of one monitor's clients: every revision of their keys once, in order, none left out
+//! Watches of one monitor's clients: every revision of their keys once, in order, without gaps
 //! (MAL-11).
 //!
 //! ```text
@@ -7,13 +7,13 @@
 //!            oldest      told                              revision
 //!                         └── the watch's next message covers (told, revision]
 //! ```
-//! Watches of the same keys are a group: a change's events are put into bytes once for all of them,
-//! and each costs one small message. Which groups a key concerns is looked up: the key itself, its
+//! Watches of the same keys form a group: a change's events are encoded once for all of them, and
+//! each costs one small message. The groups concerned by a key are looked up: the key itself, its
 //! prefixes, and the few groups with two ends.
 //!
-//! Invariant: all events after `told` that concern a watch are in the history or it ended; nothing
-//! up to `told` is sent again. The next message may start behind this monitor: a client comes from
-//! one that was ahead, and waits until this one has caught up.
+//! Invariant: all events after `told` that concern a watch are in the history, or the watch ended;
+//! events up to `told` are not resent. The first revision of a watch may be ahead of this monitor:
+//! a client comes from one that was ahead, and waits until this one has caught up.
 
 use super::access::may_read;
 use crate::state::meta::Meta;
@@ -27,26 +27,26 @@ use nacre_wire::msg::meta::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Watches of one client.
+/// Maximum number of watches per client.
 pub const WATCHES_MAX: usize = 20_000;
 
-/// Bytes of events that a monitor puts together at once for its watches, each group's counted once.
-/// A deletion of all keys is some MiB, and may concern a thousand groups: of every prefix of one
-/// long key.
+/// Maximum bytes of events that a monitor encodes at once for its watches, each group's counted
+/// once. A deletion of all keys is some MiB, and may concern a thousand groups: of every prefix of
+/// one long key.
 const TOLD_BYTES_MAX: usize = 64 << 20;
 
-/// So many watches are looked at one by one at each step of a test.
+/// Up to this number, tests check every watch at each step.
 const CHECKED_MAX: usize = 64;
 
-/// Who watches, with its own number for it.
+/// The client, with its own number of the watch.
 type Who = (Entity, u64);
 
 /// See the module head.
 #[derive(Clone, Debug, Default)]
 pub struct Watchers {
-    /// By keys and watch: the last revision that it was told everything of.
+    /// By keys and watch: the last revision that was sent completely.
     groups: BTreeMap<MetaSpan, BTreeMap<Who, u64>>,
-    /// Groups with two ends: looked at for each key.
+    /// Groups with two ends: checked for each key.
     between: BTreeSet<MetaSpan>,
     by_client: BTreeMap<Entity, BTreeMap<u64, MetaSpan>>,
     names: BTreeMap<Entity, Name>,
@@ -75,7 +75,7 @@ fn told(who: Who, after: u64, through: u64, payload: Option<Bytes>) -> (Entity, 
     )
 }
 
-/// Places of those of some keys, which are sorted, that are in a span.
+/// Indexes of the keys in a span, among `by_key`, which is sorted.
 fn within<'a>(
     by_key: &'a [(&Name, usize)],
     span: &'a MetaSpan,
@@ -122,13 +122,13 @@ impl Watchers {
         let group = self.groups.entry(ask.span.clone()).or_default();
         group.insert(who, from - 1);
         if from > meta.revision() + 1 {
-            // This monitor is behind: it will be told when it is not.
+            // This monitor is behind: it sends events once it has caught up.
             return;
         }
         self.catch_up(meta, &ask.span, who, true, mail);
     }
 
-    /// Tells one watch what it missed, from the history.
+    /// Sends one watch the events that it missed, from the history.
     fn catch_up(&mut self, meta: &Meta, span: &MetaSpan, who: Who, always: bool, mail: &mut Mail) {
         let Some(at) = self
             .groups
@@ -170,7 +170,7 @@ impl Watchers {
         }
     }
 
-    /// A client is gone.
+    /// A client has disconnected.
     pub fn remove(&mut self, client: Entity) {
         let watches: Vec<u64> = self
             .by_client
@@ -184,8 +184,9 @@ impl Watchers {
         }
     }
 
-    /// Groups that concern one of these keys, which are sorted. A key's groups are looked up, and
-    /// the keys of a group with two ends: so that it costs no more than there is to tell.
+    /// Groups that concern one of these keys, which are sorted. The groups of a key are looked up,
+    /// and so are the keys of a group with two ends: the cost is proportional to the events to
+    /// send.
     fn concerned(&self, by_key: &[(&Name, usize)]) -> BTreeSet<MetaSpan> {
         let mut spans = BTreeSet::new();
         for (key, _) in by_key {
@@ -214,7 +215,7 @@ impl Watchers {
             return;
         }
         if meta.history().oldest() > before + 1 {
-            // So much at once that the history does not hold it.
+            // More than the history holds.
             return self.on_restore(meta, mail);
         }
         let events: Vec<&MetaEvent> = (before + 1 + u64::from(mutant(Mutant::WatchGap))..=now)
@@ -225,7 +226,8 @@ impl Watchers {
             .iter()
             .any(|event| event.key().as_bytes().starts_with(META_SETTINGS.as_bytes()))
         {
-            // First: what comes with the loss of a right is not for who has lost it.
+            // First: a watch that has lost its right must not get the events that come with the
+            // loss.
             self.recheck(meta, mail);
         }
         let mut by_key: Vec<(&Name, usize)> =
@@ -254,7 +256,7 @@ impl Watchers {
             };
             let mut apart = Vec::new();
             for (who, at) in group.iter_mut().filter(|(_, at)| **at < now) {
-                // Nothing concerned it between `told` and `before`, or it would have been told.
+                // No event between `told` and `before` concerned it, or it would have been sent.
                 if *at <= before {
                     mail.push(told(*who, *at, now, Some(shared.clone())));
                     *at = now;
@@ -268,8 +270,8 @@ impl Watchers {
         }
     }
 
-    /// More is to be told at once than is told: who watches `span` reads its keys again, as if the
-    /// history did not reach back so far.
+    /// There are more events than may be sent at once: the watchers of `span` read its keys again,
+    /// as if the history did not reach back far enough.
     fn overrun(&mut self, span: &MetaSpan, now: u64, mail: &mut Mail) {
         let behind = self
             .groups
@@ -284,7 +286,7 @@ impl Watchers {
         }
     }
 
-    /// Rights changed: whoever may no longer read no longer watches.
+    /// Rights changed: ends the watches of clients that may no longer read.
     fn recheck(&mut self, meta: &Meta, mail: &mut Mail) {
         let mut lost = Vec::new();
         for (span, group) in &self.groups {
@@ -303,7 +305,7 @@ impl Watchers {
 
     /// The state was replaced by a newer one.
     pub fn on_restore(&mut self, meta: &Meta, mail: &mut Mail) {
-        // First: who may not read any more is told nothing of what came since.
+        // First: a client that may not read any more gets none of the newer events.
         self.recheck(meta, mail);
         let all: Vec<(MetaSpan, Who)> = self
             .groups
@@ -317,8 +319,8 @@ impl Watchers {
         }
     }
 
-    /// Tells watches whose keys rest how far they are, so that they need not be told of old times
-    /// when they go on elsewhere.
+    /// Tells idle watches the current revision, so that they need not read old events when they
+    /// continue elsewhere.
     pub fn progress(&mut self, meta: &Meta, mail: &mut Mail) {
         let now = meta.revision();
         for group in self.groups.values_mut() {
@@ -329,8 +331,8 @@ impl Watchers {
         }
     }
 
-    /// Asserts what holds between any two steps: every watch is known by its keys and by its
-    /// client, and nobody watches what it may not read.
+    /// Asserts the invariants between two steps: every watch is indexed by its keys and by its
+    /// client, and no client watches what it may not read.
     pub fn check(&self, meta: &Meta) {
         let by_keys: usize = self.groups.values().map(BTreeMap::len).sum();
         let by_client: usize = self.by_client.values().map(BTreeMap::len).sum();

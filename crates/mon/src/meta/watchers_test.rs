@@ -1,4 +1,4 @@
-//! What watches of many groups cost.
+//! Costs of watches of many groups.
 
 use super::*;
 use crate::state::meta::record::{MetaAct, MetaEntry, MetaTerms};
@@ -61,8 +61,7 @@ impl Rig {
             &mut self.mail,
         );
     }
-    /// Carries out operations in one revision; what each watch hears: its keys in their order, or
-    /// that it ended.
+    /// Executes operations in one revision; returns each watch's keys in order, or that it ended.
     fn hears(&mut self, then: Vec<MetaOp>) -> BTreeMap<u64, Result<Vec<String>, MetaError>> {
         let before = self.meta.revision();
         self.mail.clear();
@@ -113,8 +112,9 @@ fn each_group_hears_of_its_keys_and_of_no_others() {
     assert_eq!(heard, expected.into());
 }
 
-/// Each group is told in bytes of its own: twenty thousand groups with all keys, and one deletion,
-/// were some hundred GiB in one turn of a monitor. Who is left out reads its keys again.
+/// Each group's events are encoded separately: twenty thousand groups with all keys, and one
+/// deletion, were some hundred GiB in one turn of a monitor. Watchers beyond the limit read their
+/// keys again.
 #[test]
 fn what_is_told_at_once_is_bounded() {
     let mut rig = Rig::new();
@@ -140,6 +140,6 @@ fn what_is_told_at_once_is_bounded() {
         == Err(MetaError::Compacted {
             oldest: rig.meta.revision() + 1
         })));
-    // Whoever is left goes on.
+    // Groups within the limit continue.
     assert_eq!(rig.hears(vec![put("a", 1)]).len(), told.len());
 }

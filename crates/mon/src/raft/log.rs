@@ -1,4 +1,4 @@
-//! The log as the consensus library reads it: all in memory, mirrored in the store by
+//! The log as read by the consensus library: all in memory, mirrored in the store by
 //! [`super::Consensus`].
 //!
 //! ```text
@@ -22,7 +22,7 @@ pub(super) struct LogMemory {
     trimmed: (u64, u64),
     entries: VecDeque<Entry>,
     bytes: usize,
-    /// A snapshot to be sent; made when somebody wants one.
+    /// A snapshot to be sent; made on request.
     offer: Option<Snapshot>,
     wanted: Cell<bool>,
 }
@@ -90,8 +90,8 @@ impl LogMemory {
         }
     }
 
-    /// What may be forgotten so that of the entries up to `index` at most so many, and so many
-    /// bytes of them, are kept.
+    /// The index up to which entries may be trimmed so that of those up to `index` at most this
+    /// many, and this many bytes, are kept.
     pub fn margin(&self, index: u64, entries_max: u64, bytes_max: usize) -> u64 {
         let upto = usize::try_from(index.saturating_sub(self.trimmed.0))
             .unwrap_or(usize::MAX)
@@ -107,7 +107,7 @@ impl LogMemory {
         index.saturating_sub(kept)
     }
 
-    /// Forgets the entries up to and including `index`.
+    /// Trims the entries up to and including `index`.
     pub fn trim(&mut self, index: u64) {
         while self.trimmed.0 < index {
             let Some(gone) = self.entries.pop_front() else {
@@ -125,7 +125,7 @@ impl LogMemory {
         }
     }
 
-    /// Starts over after a snapshot from the leader.
+    /// Starts again after a snapshot from the leader.
     pub fn restart(&mut self, index: u64, term: u64) {
         self.entries.clear();
         self.bytes = 0;
@@ -133,7 +133,7 @@ impl LogMemory {
         self.offer = None;
     }
 
-    /// Whether a snapshot was asked for and there was none that would do.
+    /// Whether a snapshot was requested and none was suitable.
     pub fn wants_snapshot(&self) -> bool {
         self.wanted.get()
     }
@@ -141,7 +141,7 @@ impl LogMemory {
         self.wanted.set(false);
         self.offer = Some(snapshot);
     }
-    /// Lets go of the memory of the offered snapshot.
+    /// Frees the memory of the offered snapshot.
     pub fn withdraw_offer(&mut self) {
         self.offer = None;
     }
@@ -213,13 +213,13 @@ impl Storage for LogMemory {
 
     fn snapshot(&self, request_index: u64, to: u64) -> Result<Snapshot> {
         match &self.offer {
-            // One made before `to` became a member would be ignored by it.
+            // `to` would ignore a snapshot made before it became a member.
             Some(offer) if offer.get_metadata().index >= request_index && is_member(offer, to) => {
                 Ok(offer.clone())
             }
             _ => {
-                // The state machine is not here: its owner makes one and the library asks again at
-                // the next heartbeat.
+                // The state machine is not here: its owner makes a snapshot, and the library asks
+                // again at the next heartbeat.
                 self.wanted.set(true);
                 Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
             }

@@ -1,9 +1,9 @@
-//! Who takes part: a monitor together with its store.
+//! Members of consensus: a monitor together with its store.
 //!
-//! Consensus counts votes and acknowledgements by member. A monitor that is removed and let in
-//! again under its number has a new store that knows of none of them: it is another member. A late
-//! message (a heartbeat of a stale leader, a request for a vote) names the former member, and the
-//! new one does not take it. Members that founded the cluster have store 0.
+//! Consensus counts votes and acknowledgements by member. A monitor that is removed and added again
+//! under its number has a new store without the old votes and acknowledgements: it is another
+//! member. A late message (a stale leader's heartbeat, a request for a vote) names the former
+//! member, and the new one ignores it. Members that founded the cluster have store 0.
 //!
 //! ```text
 //!  raft id (u64):   0 │ store, 43 bits │ monitor + 1, 20 bits
@@ -13,15 +13,15 @@ use nacre_types::MonId;
 
 const MON_BITS: u32 = 20;
 
-/// Stores' numbers are smaller than this.
+/// Upper bound of stores' numbers.
 pub const STORES: u64 = 1 << 43;
 
 /// See the module head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Member {
-    /// Which monitor.
+    /// The monitor.
     pub mon: MonId,
-    /// The number that was drawn when its store was made; 0 for one that founded the cluster.
+    /// The random number of its store; 0 for one that founded the cluster.
     pub store: u64,
 }
 
@@ -32,7 +32,7 @@ impl Member {
         Self { mon, store: 0 }
     }
 
-    /// The consensus library's id of it; never 0, which stands for no member there.
+    /// Its id in the consensus library; never 0, which stands for no member there.
     ///
     /// # Panics
     /// When a number is too large: callers refuse those.
@@ -45,7 +45,7 @@ impl Member {
         self.store << MON_BITS | (u64::from(self.mon.0) + 1)
     }
 
-    /// The member of a library's id.
+    /// The member with a library's id.
     #[must_use]
     pub fn of(raft_id: u64) -> Self {
         let low = raft_id & ((1 << MON_BITS) - 1);
@@ -73,7 +73,7 @@ mod tests {
                 assert_ne!(member.raft_id(), 0);
             }
         }
-        // As logs of before there were stores' numbers have it.
+        // As in logs from before stores had numbers.
         assert_eq!(Member::founder(MonId(2)).raft_id(), 3);
     }
 }

@@ -1,10 +1,10 @@
-//! Consensus: raft-rs behind a small door.
+//! Consensus: raft-rs behind a narrow interface.
 //!
-//! Implements what Weil et al. (OSDI 2006 §5.2, "Failure Detection") ask of monitors — elections,
-//! peer monitoring, short leases, two-phase commits (CEPH-49) — with Raft: pre-vote, check-quorum,
-//! read-index (never leases), learners before voters. The library is a state machine; this module
-//! gives it a log in memory, mirrors that in the store, and puts its one impurity, the random
-//! election timeout, out of action ([`timeout`]).
+//! Implements the requirements of Weil et al. (OSDI 2006 §5.2, "Failure Detection") for monitors —
+//! elections, peer monitoring, short leases, two-phase commits (CEPH-49) — with Raft: pre-vote,
+//! check-quorum, read-index (never leases), learners before voters. The library is a state machine.
+//! This module gives it a log in memory, mirrors that in the store, and overrides its only
+//! nondeterminism, the random election timeout ([`timeout`]).
 //!
 //! ```text
 //!  step, tick, propose ──▶ RawNode ──Ready──▶ ┬ messages of a leader ───────────────────────────▶ out at once
@@ -13,12 +13,12 @@
 //!                             └────────────── on_persist_ready ◀───────────── Committed ◀───┘──▶ out
 //! ```
 //! Invariants (checked by [`Consensus::check`] after every step in tests and simulation):
-//! 1. A promise (vote, append) leaves only after the store committed it; a leader counts itself
-//!    only then (`held` is in order).
+//! 1. A vote or an acknowledged append is sent only after the store committed it; a leader counts
+//!    its own only then (`held` is in order).
 //! 2. Applied ≤ committed ≤ last; everything after `trimmed` is in memory and, once committed
 //!    there, in the store.
-//! 3. A monitor whose store does not answer does not tick: it neither stands for election nor keeps
-//!    followers loyal.
+//! 3. A monitor whose store does not answer does not tick: it neither stands for election nor sends
+//!    heartbeats.
 
 mod log;
 pub mod member;
@@ -42,39 +42,39 @@ use record::{Members, SnapshotRecord};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Heartbeats every so many ticks.
+/// Ticks between heartbeats.
 const HEARTBEAT_TICKS: usize = 2;
-/// Check-quorum's lease in ticks; below the first election timeout, so that whoever stands finds
-/// nobody in lease.
+/// Check-quorum's lease in ticks; shorter than the first election timeout, so that a candidate
+/// finds no voter in lease.
 const LEASE_TICKS: usize = 8;
-/// Entries kept before a snapshot for followers that lag a little.
+/// Number of entries kept before a snapshot for followers that lag a little.
 const TRIM_MARGIN: u64 = 256;
-/// And bytes of them.
+/// Maximum bytes of them.
 const TRIM_MARGIN_BYTES: usize = 4 << 20;
-/// Bytes of log, besides those of the margin, that are worth a snapshot however few entries they
-/// are; or as many as the last image has, up to [`LOG_BYTES_MAX`].
+/// Bytes of log, besides the margin, that justify a snapshot however few the entries; or the size
+/// of the last image, up to [`LOG_BYTES_MAX`].
 const LOG_BYTES: usize = 8 << 20;
 const LOG_BYTES_MAX: usize = 16 << 20;
-/// A snapshot that was not answered after so many ticks is taken to be lost.
+/// A snapshot unacknowledged for this many ticks counts as lost.
 const SNAPSHOT_TICKS: u32 = 60;
 
-/// What the library decided; handled in order.
+/// Decisions of the library; handled in order.
 #[derive(Debug)]
 pub enum Decision {
-    /// Tell another monitor.
+    /// Send to another monitor.
     Send(MonId, Bytes),
-    /// Write, and say when it is committed.
+    /// Write, and report when it is committed.
     Submit(Transaction, u64),
-    /// An entry is committed; empty data is none of ours.
+    /// An entry is committed; empty data are the library's own.
     Apply {
-        /// Where it stands.
+        /// Its index.
         index: u64,
-        /// Who led when it was proposed.
+        /// The term of its proposal.
         term: u64,
         /// An encoded proposal.
         data: Bytes,
     },
-    /// The state machine is to be replaced.
+    /// Replace the state machine.
     Restore {
         /// The last entry it contains.
         index: u64,
@@ -85,7 +85,7 @@ pub enum Decision {
     ReadReady {
         /// Apply up to here first.
         index: u64,
-        /// As given.
+        /// The caller's context.
         context: u64,
     },
 }
@@ -93,33 +93,33 @@ pub enum Decision {
 /// Why a monitor must stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Amnesia {
-    /// For people.
+    /// Human-readable reason.
     pub why: String,
 }
 
 /// A Ready that waits for the store.
 struct Held {
     number: u64,
-    /// The transaction it waits for; none when it only waits for those before it.
+    /// The transaction it waits for; `None` when it only waits for earlier ones.
     token: Option<u64>,
     messages: Vec<Message>,
     has_entries: bool,
     since: Time,
 }
 
-/// What is read from the store at start.
+/// State read from the store at start.
 pub struct Recovered {
-    /// Whose store it is.
+    /// The member that owns the store.
     pub member: Member,
     /// Raft's hard state.
     pub hard: HardState,
-    /// The snapshot; `state` may be taken out.
+    /// The snapshot; `state` may have been taken out.
     pub snapshot: SnapshotRecord,
     /// The log after `trimmed`.
     pub entries: Vec<Entry>,
 }
 
-/// One monitor's part in the consensus.
+/// One monitor's consensus instance.
 pub struct Consensus {
     node: RawNode<LogMemory>,
     id: u64,
@@ -131,18 +131,17 @@ pub struct Consensus {
     applied: u64,
     snapshot_index: u64,
     snapshots_sent: BTreeMap<u64, u32>,
-    /// Entries after which were sent in this tick, to members of which it is not known what they
-    /// have.
+    /// Index after which entries were sent in this tick, per member whose log is not known yet.
     probed: BTreeMap<u64, u64>,
     election: Duration,
     conf: ConfState,
 }
 
 impl Consensus {
-    /// Continues from what the store had. `tick` is the time between calls of [`Self::tick`].
+    /// Continues from the stored state. `tick` is the time between calls of [`Self::tick`].
     ///
     /// # Errors
-    /// Text: the log and snapshot do not fit together.
+    /// Text: the log and snapshot do not match.
     pub fn new(seed: u64, tick: Duration, recovered: Recovered) -> Result<Self, String> {
         let Recovered {
             member,
@@ -209,13 +208,12 @@ impl Consensus {
     /// A message of another monitor.
     ///
     /// # Errors
-    /// [`Amnesia`]: the others rely on what this store no longer has.
+    /// [`Amnesia`]: the others rely on data that this store has lost.
     pub fn step(&mut self, from: MonId, bytes: &[u8]) -> Result<(), Amnesia> {
         let Ok(message) = Message::parse_from_bytes(bytes) else {
             return Ok(());
         };
-        // Proposals are never forwarded inside the library: preconditions are the leader's
-        // business.
+        // Proposals are never forwarded inside the library: the leader checks preconditions.
         let ours = Member::of(message.from).mon == from && message.to == self.id;
         if !ours
             || matches!(
@@ -226,15 +224,15 @@ impl Consensus {
             return Ok(());
         }
         self.notice_amnesia(&message)?;
-        // Errors are about peers that are no members any more; nothing is to be done.
+        // Errors concern peers that are not members any more; ignore them.
         let _ = self.node.step(message);
         self.set_timeout();
         Ok(())
     }
 
     /// raft-rs panics when a leader's knowledge contradicts our log below what we acknowledged. It
-    /// means that this store is an older copy, or lost what it reported committed; going on would
-    /// let the cluster forget what it promised.
+    /// means that this store is an older copy, or lost what it reported committed; continuing could
+    /// lose committed entries of the cluster.
     fn notice_amnesia(&self, message: &Message) -> Result<(), Amnesia> {
         let raft = &self.node.raft;
         if message.term < raft.term {
@@ -273,13 +271,13 @@ impl Consensus {
         }
     }
 
-    /// The clock went on. At most one tick per call however late it is: whoever was starved itself
-    /// must not accuse the leader.
+    /// Advances the clock. At most one tick per call however late it is: a starved monitor must not
+    /// suspect the leader.
     pub fn tick(&mut self, now: Time) {
         self.probed.clear();
         let stuck = self.held.iter().any(|held| {
-            // A follower's append drains before it may stand (the library relies on it); a leader
-            // gets one lease.
+            // A follower must complete its append before it may stand for election (the library
+            // relies on it); a leader gets one lease.
             held.token.is_some()
                 && (now.since(held.since) > self.election
                     || (!self.is_leader() && held.has_entries))
@@ -313,7 +311,7 @@ impl Consensus {
         self.set_timeout();
     }
 
-    /// Stands for election at once: the only voter need not wait for anybody.
+    /// Stands for election at once if it is the only voter.
     pub fn campaign_if_alone(&mut self) {
         if self.conf.voters == [self.id] && !self.is_leader() && self.held.is_empty() {
             let _ = self.node.campaign();
@@ -326,8 +324,8 @@ impl Consensus {
         let Some(at) = self.held.iter().position(|held| held.token == Some(token)) else {
             return;
         };
-        // The store commits in order: those before it that wait for nothing of their own are
-        // released with it.
+        // The store commits in order: earlier ones without their own transaction are released with
+        // it.
         for held in self.held.drain(..=at).collect::<Vec<_>>() {
             self.release(held, out);
         }
@@ -339,10 +337,10 @@ impl Consensus {
 
     fn release(&mut self, held: Held, out: &mut Vec<Decision>) {
         self.node.on_persist_ready(held.number);
-        // Of a snapshot the library is told only now that it is applied: before it is durable it
-        // does not take that. Untold, it reads what it takes for unapplied when it
-        // campaigns, and that is gone. (Chaos, seed 141: a monitor that had been added
-        // again panicked when the others were stopped.)
+        // The library is told only now that a snapshot is applied: it does not accept that before
+        // the snapshot is durable. Otherwise it reads supposedly unapplied entries when it
+        // campaigns, which are trimmed. (Chaos, seed 141: a monitor that had been added again
+        // panicked when the others were stopped.)
         let log = &self.node.raft.raft_log;
         if log.applied < self.snapshot_index
             && log.persisted.min(log.committed) >= self.snapshot_index
@@ -355,7 +353,7 @@ impl Consensus {
         self.set_timeout();
     }
 
-    /// A monitor's connection is gone.
+    /// A monitor's connection has ended.
     pub fn on_disconnect(&mut self, mon: MonId) {
         let member = self.members().find(|member| member.mon == mon);
         let Some(id) = member.filter(|_| self.is_leader()).map(Member::raft_id) else {
@@ -369,7 +367,8 @@ impl Consensus {
         }
     }
 
-    /// Proposes; the place it gets in the log. `None` when this monitor does not lead (any more).
+    /// Proposes; returns its index and term in the log. `None` when this monitor does not lead (any
+    /// more).
     pub fn propose(&mut self, data: Vec<u8>) -> Option<(u64, u64)> {
         if !self.may_propose() {
             return None;
@@ -378,7 +377,7 @@ impl Consensus {
         Some((self.node.raft.raft_log.last_index(), self.node.raft.term))
     }
 
-    /// Asks for [`Decision::ReadReady`]; `false` when this monitor cannot (yet).
+    /// Requests [`Decision::ReadReady`]; `false` when this monitor cannot (yet).
     pub fn read(&mut self, context: u64) -> bool {
         if !self.may_propose() {
             return false;
@@ -387,7 +386,7 @@ impl Consensus {
         true
     }
 
-    /// Proposes one change of members, if none is under way.
+    /// Proposes one change of members, if none is in flight.
     pub fn propose_member(&mut self, member: Member, change: ConfChangeType) -> bool {
         if !self.may_propose() || self.node.raft.has_pending_conf() {
             return false;
@@ -400,7 +399,7 @@ impl Consensus {
         self.node.propose_conf_change(Vec::new(), conf).is_ok()
     }
 
-    /// Hands leadership to `member`.
+    /// Transfers leadership to `member`.
     pub fn transfer(&mut self, member: Member) {
         if self.is_leader() {
             self.node.transfer_leader(member.raft_id());
@@ -410,13 +409,13 @@ impl Consensus {
 
     // ── decisions out ───────────────────────────────────────────────────────────────────
 
-    /// Takes what the library decided. Handle all of it, then call [`Self::offer_snapshot`] if
+    /// Takes the library's decisions. Handle all of them, then call [`Self::offer_snapshot`] if
     /// [`Self::wants_snapshot`].
     pub fn poll(&mut self, now: Time, out: &mut Vec<Decision>) {
         while self.node.has_ready() {
             let mut ready = self.node.ready();
             let mut messages = ready.take_messages();
-            // The library walks hashed sets; the order among receivers is ours.
+            // The library iterates over hash sets; sort by receiver for determinism.
             messages.sort_by_key(|message| message.to);
             for message in messages {
                 self.send(message, out);
@@ -450,8 +449,8 @@ impl Consensus {
             record::put_entries(&mut transaction, &entries);
             let messages = ready.take_persisted_messages();
             let number = ready.number();
-            // A commit index alone is not worth a write: it goes along with the next one, and the
-            // leader tells it again after a restart.
+            // A commit index alone does not justify a write: it is included in the next one, and
+            // the leader sends it again after a restart.
             let token = ready.must_sync().then(|| {
                 record::put_hard(&mut transaction, &self.hard);
                 number
@@ -523,7 +522,7 @@ impl Consensus {
                 .ok()
                 .map(|c| self.node.apply_conf_change(&c)),
         };
-        // A change that no longer fits (a second removal) is the same nothing everywhere.
+        // An invalid change (a second removal) is ignored in the same way everywhere.
         if let Some(Ok(conf)) = change {
             self.conf = ConfState::from(&Members::from(&conf));
         }
@@ -548,24 +547,24 @@ impl Consensus {
         out.push(Decision::Send(to, bytes.into()));
     }
 
-    /// Whether a member is sent the same entries twice within a tick, before it has said what it
-    /// has. The library sends them with every answer to a heartbeat, up to a MiB, and each read
-    /// of a client is a heartbeat: one that was away for a second answered hundreds at once.
-    /// (An hour of chaos, seeds 153 and 182: a leader that took 413 MiB. 20,000 answers in one
-    /// turn would have been 20 GiB.)
+    /// Whether entries would be sent to a member twice within a tick, before its log is known. The
+    /// library sends them with every answer to a heartbeat, up to a MiB, and each client's read is
+    /// a heartbeat: a member that was away for a second answered hundreds at once. (An hour of
+    /// chaos, seeds 153 and 182: a leader that took 413 MiB. 20,000 answers in one turn would have
+    /// been 20 GiB.)
     fn is_probed_again(&mut self, message: &Message) -> bool {
         let probes = !message.entries.is_empty()
             && self.progress_state(message.to) == Some(ProgressState::Probe);
         probes && self.probed.insert(message.to, message.index) == Some(message.index)
     }
 
-    /// Whether a follower needs the state machine as a whole.
+    /// Whether a follower needs a complete snapshot.
     #[must_use]
     pub fn wants_snapshot(&self) -> bool {
         self.node.store().wants_snapshot()
     }
 
-    /// Gives the library the state machine after entry `self.applied()`.
+    /// Gives the library a snapshot of the state machine after entry `self.applied()`.
     pub fn offer_snapshot(&mut self, state: Bytes) {
         let mut snapshot = Snapshot::default();
         let metadata = snapshot.mut_metadata();
@@ -580,7 +579,7 @@ impl Consensus {
         self.node.mut_store().offer(snapshot);
     }
 
-    /// Whether the log is worth a snapshot: it is longer than `entries`, and larger than the last
+    /// Whether the log justifies a snapshot: it is longer than `entries`, and larger than the last
     /// image was; or it is large. (Entries of half a MiB filled the monitors' stores before they
     /// were a thousand, all at the same entry.)
     #[must_use]
@@ -594,8 +593,8 @@ impl Consensus {
             || (fresh > 0 && bytes >= TRIM_MARGIN_BYTES + image.max(LOG_BYTES))
     }
 
-    /// Makes the state machine after the applied entry the new start of the log. The transaction
-    /// goes to the store like any other.
+    /// Makes the state machine after the applied entry the new start of the log. Submit the
+    /// transaction to the store like any other.
     pub fn compact(&mut self, state: Bytes) -> Transaction {
         let log = self.node.mut_store();
         let term = log
@@ -614,7 +613,7 @@ impl Consensus {
             state,
         };
         record::put_snapshot(&mut transaction, &record);
-        // The restored commit index must not lie below the snapshot; the vote and term are those of
+        // The restored commit index must not be below the snapshot; the vote and term are those of
         // the last write or newer ones that were submitted before this transaction.
         self.hard.commit = self.hard.commit.max(self.applied);
         record::put_hard(&mut transaction, &self.hard);
@@ -637,7 +636,7 @@ impl Consensus {
             && self.node.raft.apply_to_current_term()
             && self.node.raft.lead_transferee.is_none()
     }
-    /// Who leads, as far as it knows.
+    /// The leader, as far as it is known.
     #[must_use]
     pub fn leader(&self) -> Option<MonId> {
         let id = self.node.raft.leader_id;
@@ -648,7 +647,7 @@ impl Consensus {
     pub fn term(&self) -> u64 {
         self.node.raft.term
     }
-    /// The last entry handed out by [`Decision::Apply`] or [`Decision::Restore`].
+    /// The last entry delivered by [`Decision::Apply`] or [`Decision::Restore`].
     #[must_use]
     pub fn applied(&self) -> u64 {
         self.applied
@@ -668,11 +667,11 @@ impl Consensus {
     pub fn me(&self) -> Member {
         Member::of(self.id)
     }
-    /// Those that vote.
+    /// The voters.
     pub fn voters(&self) -> impl Iterator<Item = Member> + '_ {
         self.conf.voters.iter().map(|id| Member::of(*id))
     }
-    /// Those that only follow.
+    /// The learners.
     pub fn learners(&self) -> impl Iterator<Item = Member> + '_ {
         self.conf.learners.iter().map(|id| Member::of(*id))
     }
@@ -683,7 +682,7 @@ impl Consensus {
     fn progress_state(&self, id: u64) -> Option<ProgressState> {
         self.node.raft.prs().get(id).map(|progress| progress.state)
     }
-    /// As the leader knows: the last entry that `member` has for sure.
+    /// On the leader: the last entry that `member` is known to have.
     #[must_use]
     pub fn matched(&self, member: Member) -> Option<u64> {
         self.node
@@ -692,7 +691,7 @@ impl Consensus {
             .get(member.raft_id())
             .map(|progress| progress.matched)
     }
-    /// Lets go of the snapshot kept for followers, when none is being sent one.
+    /// Frees the snapshot kept for followers, when none is being sent.
     pub fn tidy(&mut self) {
         let sending = self
             .node
@@ -726,7 +725,7 @@ impl Consensus {
     /// Asserts the invariants of the module head.
     pub fn check(&self) {
         let (log, trimmed) = (&self.node.raft.raft_log, self.node.store().trimmed().0);
-        // Who campaigns reads everything after what the library knows to be applied.
+        // A candidate reads everything after the library's applied index.
         assert!(
             !self.held.is_empty() || log.applied >= trimmed,
             "{} of {trimmed} trimmed are known as applied",
@@ -763,10 +762,10 @@ impl Consensus {
     }
 }
 
-/// What a new monitor's store holds before it first starts.
+/// Initial contents of a new monitor's store.
 ///
 /// `members` are the first voters, the same list for each of them with the same `state`. A monitor
-/// that is to be let in by a running cluster (`mon add`) begins with nobody and nothing.
+/// that will join a running cluster (`mon add`) starts without members and state.
 #[must_use]
 pub fn founding(who: record::Identity, members: &[Member], state: Option<Bytes>) -> Transaction {
     let first = if state.is_some() { 1 } else { 0 };

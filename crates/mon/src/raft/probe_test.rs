@@ -1,4 +1,4 @@
-//! Members of which the leader does not know what they have.
+//! Members whose log the leader does not know.
 
 use super::member::Member;
 use super::record::{Members, SnapshotRecord};
@@ -41,7 +41,7 @@ fn founded(mon: u32) -> Consensus {
     Consensus::new(7, Duration::from_millis(50), recovered).expect("it fits together")
 }
 
-/// Messages that a monitor sends; what it stores is durable at once.
+/// Messages that a monitor sends; its writes are durable at once.
 fn sent(mon: &mut Consensus) -> Vec<(MonId, Bytes)> {
     let (mut all, mut messages) = (Vec::new(), Vec::new());
     mon.poll(Time(0), &mut all);
@@ -59,7 +59,8 @@ fn sent(mon: &mut Consensus) -> Vec<(MonId, Bytes)> {
     messages
 }
 
-/// Delivers what is sent until nothing is, but for what `lose` takes: from, to, message.
+/// Delivers messages until there are none, except those for which `lose` returns true: from, to,
+/// message.
 fn settle(mons: &mut [Consensus], mut lose: impl FnMut(u32, u32, &Bytes) -> bool) {
     loop {
         let mut any = false;
@@ -80,9 +81,9 @@ fn settle(mons: &mut [Consensus], mut lose: impl FnMut(u32, u32, &Bytes) -> bool
 }
 
 /// (An hour of chaos, seeds 153 and 182: a leader that took 413 MiB, others 50.) A monitor was
-/// killed, and clients read on: each read is a heartbeat, also to the one that is away. Its new
-/// process answered all that had been sent while it started, and for each answer was sent all that
-/// it lacked.
+/// killed while clients continued to read: each read is a heartbeat, also to the absent monitor.
+/// Its new process answered all heartbeats sent while it started, and for each answer was sent all
+/// entries that it lacked.
 #[test]
 fn who_answers_many_heartbeats_is_sent_what_it_lacks_once() {
     let mut mons: Vec<Consensus> = (0..3).map(founded).collect();
@@ -127,7 +128,7 @@ fn who_answers_many_heartbeats_is_sent_what_it_lacks_once() {
         large
     });
     assert_eq!(lost, 1, "times half a megabyte");
-    // That one was lost, when it was proposed: it comes again with the next heartbeat.
+    // That one was lost, when it was proposed: it is resent with the next heartbeat.
     for _ in 0..2 {
         mons[leader].tick(Time(0));
         settle(&mut mons, |_, _, _| false);

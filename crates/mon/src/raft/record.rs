@@ -1,4 +1,4 @@
-//! What a monitor's store holds, to the byte: `docs/formats/mon.md`.
+//! Contents of a monitor's store, byte by byte: `docs/formats/mon.md`.
 //!
 //! ```text
 //!  collection 1
@@ -29,7 +29,7 @@ pub fn raft_object() -> ObjectKey {
 pub fn snapshot_object() -> ObjectKey {
     ObjectKey::new(COLLECTION, &b"snapshot"[..])
 }
-/// Object that says whose store it is.
+/// Object with the store's identity.
 #[must_use]
 pub fn identity_object() -> ObjectKey {
     ObjectKey::new(COLLECTION, &b"identity"[..])
@@ -48,15 +48,14 @@ pub fn entry_key(index: u64) -> Bytes {
     key.into()
 }
 
-/// Whose store it is.
+/// Owner of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Which cluster.
+    /// The cluster.
     pub cluster: ClusterId,
-    /// Which monitor.
+    /// The monitor.
     pub mon: MonId,
-    /// The number that was drawn when the store was made, as `mon add` names it; 0 for one that
-    /// founded the cluster.
+    /// The random number of the store, as named by `mon add`; 0 for one that founded the cluster.
     pub store: u64,
 }
 wire_record!(Identity version 2 compat 2 { cluster, mon } since 2 { store });
@@ -66,7 +65,7 @@ wire_record!(Identity version 2 compat 2 { cluster, mon } since 2 { store });
 pub struct HardRecord {
     /// Current term.
     pub term: u64,
-    /// Whom it voted for in that term; 0 is nobody.
+    /// Its vote in that term; 0: none.
     pub vote: u64,
     /// A committed index; the true one may be higher.
     pub commit: u64,
@@ -100,9 +99,9 @@ pub struct EntryRecord {
     pub index: u64,
     /// Its term.
     pub term: u64,
-    /// 0: a proposal (or nothing, at the start of a term); 1, 2: a change of members.
+    /// 0: a proposal (or empty, at the start of a term); 1, 2: a change of members.
     pub kind: u8,
-    /// A [`crate::state::Proposal`], or the consensus library's form of a change of members.
+    /// A [`crate::state::Proposal`], or the consensus library's encoding of a change of members.
     pub data: Bytes,
     /// Unused.
     pub context: Bytes,
@@ -143,14 +142,14 @@ impl From<EntryRecord> for Entry {
     }
 }
 
-/// Who takes part.
+/// Members of consensus.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
-    /// Raft ids ([`super::member`]) that vote.
+    /// Raft ids ([`super::member`]) of the voters.
     pub voters: Vec<u64>,
-    /// Those that only follow.
+    /// Raft ids of the learners.
     pub learners: Vec<u64>,
-    /// Those that voted before a joint change; empty, as only simple changes are made.
+    /// Voters before a joint change; empty, as only simple changes are made.
     pub voters_outgoing: Vec<u64>,
     /// Learners after a joint change; empty.
     pub learners_next: Vec<u64>,
@@ -159,8 +158,7 @@ wire_record!(Members version 1 compat 1 { voters, learners, voters_outgoing, lea
 
 impl From<&ConfState> for Members {
     fn from(conf: &ConfState) -> Self {
-        // The library keeps them in hashed sets: sorted here, so that equal members have equal
-        // bytes.
+        // The library keeps them in hash sets: sorted here, so that equal members have equal bytes.
         let sorted = |ids: &[u64]| {
             let mut ids = ids.to_vec();
             ids.sort_unstable();
@@ -193,13 +191,13 @@ pub struct SnapshotRecord {
     pub index: u64,
     /// That entry's term.
     pub term: u64,
-    /// Who takes part after that entry.
+    /// Members after that entry.
     pub members: Members,
-    /// The entry before the first one still in the log; its term is needed, the entry is gone.
+    /// The entry before the first one still in the log; its term is needed, the entry is trimmed.
     pub trimmed_index: u64,
     /// That entry's term.
     pub trimmed_term: u64,
-    /// An encoded [`crate::state::Image`]; empty on a monitor that waits to be let in.
+    /// An encoded [`crate::state::Image`]; empty on a monitor that waits to join.
     pub state: Bytes,
 }
 wire_record!(SnapshotRecord version 1 compat 1 { index, term, members, trimmed_index, trimmed_term, state });
@@ -230,7 +228,7 @@ pub fn put_hard(transaction: &mut Transaction, hard: &HardState) {
     });
 }
 
-/// Appends the operations that write `entries`, and remove those after them that they replace.
+/// Appends the operations that write `entries`, and remove later ones that they replace.
 pub fn put_entries(transaction: &mut Transaction, entries: &[Entry]) {
     let Some(last) = entries.last() else { return };
     transaction.ops.push(Op::OmapRemoveRange {
@@ -248,7 +246,7 @@ pub fn put_entries(transaction: &mut Transaction, entries: &[Entry]) {
     });
 }
 
-/// Appends the operation that forgets the entries up to and including `index`.
+/// Appends the operation that trims the entries up to and including `index`.
 pub fn trim_entries(transaction: &mut Transaction, index: u64) {
     transaction.ops.push(Op::OmapRemoveRange {
         object: raft_object(),
@@ -257,7 +255,7 @@ pub fn trim_entries(transaction: &mut Transaction, index: u64) {
     });
 }
 
-/// A list in the form that the consensus library wants.
+/// A list in the consensus library's form.
 pub fn repeated(entries: Vec<Entry>) -> RepeatedField<Entry> {
     entries.into()
 }

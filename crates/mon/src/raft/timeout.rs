@@ -1,13 +1,13 @@
-//! Election timeouts that replay: raft-rs draws them from the thread's own generator, so the drawn
-//! value is overwritten after every step, tick and campaign (`DEPENDENCIES.md` §4) with a pure
-//! function of what the replay knows too.
+//! Deterministic election timeouts: raft-rs draws them from the thread's own generator, so the
+//! drawn value is overwritten after every step, tick and campaign (`DEPENDENCIES.md` §4) with a
+//! pure function of replayable inputs.
 //!
 //! ```text
 //!   ticks  10        13        16        19
 //!          ├─ slot 0 ┼─ slot 1 ┼─ slot 2 ┤          slot = (rank among the voters + term) mod voters
 //! ```
-//! Every voter has a slot of its own in each term, so that two of them do not stand at once and
-//! split the vote; within the slot, and after failed attempts across slots, the timeout is random.
+//! Every voter has its own slot in each term, so that two of them do not campaign at once and split
+//! the vote; within the slot, and after failed attempts across slots, the timeout is random.
 
 use nacre_types::SplitMix64;
 
@@ -21,14 +21,14 @@ pub(crate) const fn mix(seed: u64) -> u64 {
     SplitMix64(seed).draw()
 }
 
-/// The timeout, in ticks, of the voter with `rank` among `voters`, in `term`, after `attempts`
-/// elections it lost in it.
+/// The timeout, in ticks, of the voter with `rank` among `voters`, in `term`, after `attempts` lost
+/// elections in it.
 pub(super) fn ticks(seed: u64, rank: usize, voters: usize, term: u64, attempts: u64) -> usize {
     let random = mix(mix(seed ^ mix(rank as u64)) ^ mix(term.wrapping_mul(31)) ^ attempts) as usize;
     let span = LIMIT - FIRST;
     let width = span / voters.clamp(1, span);
     if attempts > 1 {
-        // The slots did not help (a partition in one direction, say): spread over all of them.
+        // The slots did not help (for example with a one-way partition): spread over all of them.
         return FIRST + random % span;
     }
     let slot = (rank + (term % 1024) as usize) % voters.max(1);

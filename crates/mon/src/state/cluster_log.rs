@@ -1,8 +1,8 @@
-//! The cluster log: few lines, from everybody, in one order (MAL-56).
+//! The cluster log: few lines, from all daemons, in one order (MAL-56).
 //!
-//! Senders number their lines densely per life and repeat what may have been lost; a line is taken
-//! once. Of lines with a key (`once`), the first of a key is taken, whoever says it, as long as
-//! that one is kept.
+//! Senders number their lines densely per instance and resend those that may have been lost; a line
+//! is added once. Of lines with the same key (`once`), from any sender, only the first is added, as
+//! long as that one is kept.
 //!
 //! Invariants, checked by [`ClusterLog::check`]: numbers of kept lines are dense; at most
 //! [`LINES_MAX`] lines and [`SENDERS_MAX`] senders are kept; `keys` are those of the kept lines
@@ -13,35 +13,35 @@ use nacre_wire::msg::monitor::LogLine;
 use nacre_wire::{wire_fields, wire_record};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Lines kept.
+/// Maximum number of lines kept.
 pub const LINES_MAX: usize = 10_000;
-/// Senders remembered for dropping repetitions; the one silent for longest goes first.
+/// Senders remembered for dropping repetitions; the one silent for longest is dropped first.
 pub const SENDERS_MAX: usize = 4_096;
-/// Bytes of the lines kept: what is in the image for each.
+/// Maximum bytes of the lines kept: their size in the image.
 pub const LINES_BYTES_MAX: usize = 4 << 20;
-/// Longest text, in bytes; longer ones are cut.
+/// Longest text, in bytes; longer ones are truncated.
 pub const TEXT_LEN_MAX: usize = 2_048;
 
-/// A line with its place.
+/// A line with its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbered {
-    /// Dense over the life of the cluster, from 1.
+    /// Dense over the lifetime of the cluster, from 1.
     pub number: u64,
-    /// Wall clock of the leader that took it, for people; 0 when unknown.
+    /// Wall clock of the leader that added it, for display; 0 when unknown.
     pub unix_ms: u64,
     /// The line.
     pub line: LogLine,
 }
 wire_record!(Numbered version 1 compat 1 { number, unix_ms, line });
 
-/// What was last heard of a sender.
+/// A sender's last line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
-    /// Its life.
+    /// Its instance.
     pub instance: Instance,
-    /// Its highest line.
+    /// Its highest line number.
     pub number: u64,
-    /// Where that stands in the log: decides who is forgotten.
+    /// The number of that line in the log: determines which sender is dropped.
     pub at: u64,
 }
 wire_fields!(Heard {
@@ -57,7 +57,7 @@ pub struct LogImage {
     pub last: u64,
     /// The lines kept.
     pub lines: Vec<Numbered>,
-    /// Who sent what last.
+    /// The last line of each sender.
     pub heard: BTreeMap<Entity, Heard>,
 }
 wire_record!(LogImage version 1 compat 1 { last, lines, heard });
@@ -68,19 +68,19 @@ pub struct ClusterLog {
     last: u64,
     lines: VecDeque<Numbered>,
     heard: BTreeMap<Entity, Heard>,
-    /// Digests of the keys of kept lines: made from `lines`, so in no image.
+    /// Digests of the keys of kept lines: derived from `lines`, so not part of an image.
     keys: BTreeSet<KeyDigest>,
-    /// Of `lines`.
+    /// Bytes of `lines`.
     bytes: usize,
 }
 
-/// What a line takes in an image: its texts, and what is around them.
+/// Size of a line in an image: its texts and their encoding.
 fn image_bytes(kept: &Numbered) -> usize {
     64 + kept.line.text.len() + kept.line.once.len()
 }
 
-/// Of two keys of one digest the second's line would be lost: it is long enough that nobody finds
-/// such.
+/// If two keys had one digest the second's line would be lost: it is long enough that such keys
+/// cannot be found.
 type KeyDigest = [u8; 16];
 
 fn digest(line: &LogLine) -> KeyDigest {
@@ -115,7 +115,7 @@ impl ClusterLog {
         }
     }
 
-    /// Whether this line was taken before, or one that makes it needless.
+    /// Whether this line was added before, or another one makes it redundant.
     #[must_use]
     pub fn knows(&self, line: &LogLine) -> bool {
         self.was_heard(line)
@@ -129,7 +129,7 @@ impl ClusterLog {
             .is_some_and(|heard| (line.instance, line.number) <= (heard.instance, heard.number))
     }
 
-    /// Takes the lines that are new; how many.
+    /// Adds the new lines; returns their number.
     pub fn append(&mut self, lines: Vec<LogLine>, unix_ms: u64) -> usize {
         let before = self.last;
         for mut line in lines {
@@ -208,8 +208,8 @@ impl ClusterLog {
     }
 }
 
-/// Cuts what the log would cut when it takes the line: proposed whole, it would keep others out of
-/// its proposal.
+/// Truncates a line as the log would when adding it: proposed in full, it would displace others
+/// from its proposal.
 pub fn cut_line(line: &mut LogLine) {
     cut(&mut line.text);
     cut(&mut line.once);
@@ -244,7 +244,7 @@ mod tests {
             once: String::new(),
         }
     }
-    /// Its text is its own, its key may be others' too.
+    /// Its text is unique, its key may be shared.
     fn once(osd: u32, number: u64, key: &str) -> LogLine {
         LogLine {
             once: key.to_owned(),
@@ -253,8 +253,8 @@ mod tests {
         }
     }
 
-    // Went red when `keys` was not asked, when it was not made from an image, and when it was not
-    // emptied with the lines.
+    // Failed when `keys` was not checked, when it was not derived from an image, and when it was
+    // not removed with the lines.
     #[test]
     fn what_many_say_stands_once_as_long_as_it_stands() {
         let mut log = ClusterLog::default();
@@ -336,7 +336,7 @@ mod tests {
         }
         log.check();
         assert_eq!((log.last(), log.lines().count()), (12_000, LINES_MAX));
-        // Long ones, with keys as long: 41 MB of an image that has to fit into one transaction.
+        // Long lines, with keys as long: 41 MB of an image that has to fit into one transaction.
         for number in 6_000..10_000 {
             let once = format!("{number} {}", "k".repeat(TEXT_LEN_MAX - 10));
             log.append(

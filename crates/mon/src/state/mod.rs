@@ -5,12 +5,11 @@
 //!                              ├──────▶ cluster log: new lines
 //!                              └──────▶ metadata: each entry at most one revision ──▶ watches
 //! ```
-//! Service metadata (generic keys, DESIGN §4) is a state machine of its own beside the map:
-//! [`meta`].
+//! Service metadata (generic keys, DESIGN §4) is a separate state machine beside the map: [`meta`].
 //!
 //! Invariants (checked by [`State::check`]):
-//! 1. Applying is total and the same everywhere: a proposal made on another epoch than the map's
-//!    changes nothing but the log.
+//! 1. Applying is total and the same everywhere: a proposal based on another epoch than the map's
+//!    changes only the log.
 //! 2. `history` is dense and ends at the map's epoch with the map's digest.
 
 pub mod cluster_log;
@@ -28,53 +27,53 @@ use nacre_wire::msg::monitor::{LogLine, Severity};
 use nacre_wire::wire_record;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Deltas kept at least, however clean the cluster is: daemons that were away for a short while
-/// need no full map.
+/// Minimum number of deltas kept, however clean the cluster is: daemons that were away briefly need
+/// no full map.
 pub const HISTORY_EPOCHS_MIN: u64 = 500;
-/// Deltas kept at most.
+/// Maximum number of deltas kept.
 pub const HISTORY_EPOCHS_MAX: u64 = 10_000;
-/// Bytes of deltas kept at most (a new hierarchy is a large delta).
+/// Maximum bytes of deltas kept (a new hierarchy is a large delta).
 pub const HISTORY_BYTES_MAX: usize = 8 << 20;
 
-/// What the leader proposes: one entry of the consensus log.
+/// A leader's proposal: one entry of the consensus log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
     /// The epoch on which the leader checked the preconditions of `changes`.
     pub base: Epoch,
-    /// They make one new epoch; none when empty.
+    /// They make one new epoch; no epoch when empty.
     pub changes: Vec<Change>,
-    /// For the cluster log.
+    /// Lines for the cluster log.
     pub lines: Vec<LogLine>,
-    /// Deltas up to this epoch are no longer needed by any interval that is not clean.
+    /// Deltas up to this epoch are no longer needed for any interval that is not clean.
     pub clean_to: Epoch,
-    /// Commands that these changes carry out, with their replies.
+    /// Commands executed by these changes, with their replies.
     pub commands: Vec<CommandDone>,
-    /// The leader's wall clock in milliseconds since 1970, or 0: for people only, nothing depends
+    /// The leader's wall clock in milliseconds since 1970, or 0: for display only, nothing depends
     /// on it.
     pub unix_ms: u64,
-    /// Changes of service metadata, in order. They do not rest on `base`: what they rest on they
-    /// say themselves.
+    /// Changes of service metadata, in order. They do not depend on `base`: they contain their own
+    /// preconditions.
     pub meta: Vec<MetaEntry>,
 }
-// A monitor that left the metadata out would hold another state than the rest: it must stop
-// instead.
+// A monitor that ignored the metadata would have another state than the rest: it must stop instead.
 wire_record!(Proposal version 2 compat 2 { base, changes, lines, clean_to, commands, unix_ms } since 2 { meta });
 
-/// A command that was carried out: asked again (its monitor lost the leader it had sent it to), it
-/// is answered, not repeated.
+/// An executed command: when it is resent (its monitor lost the leader it had sent it to), it is
+/// answered, not executed again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandDone {
-    /// The monitor that passed it on.
+    /// The monitor that forwarded it.
     pub via: MonId,
-    /// That monitor's number for it, unique over its lives.
+    /// That monitor's number for it, unique over its instances.
     pub token: u64,
     /// JSON.
     pub reply: String,
 }
 wire_record!(CommandDone version 1 compat 1 { via, token, reply });
 
-/// Commands remembered. A command is repeated within seconds or never; where so many came in these
-/// seconds that it may be among the forgotten ones, it is refused ([`State::may_be_forgotten`]).
+/// Maximum number of commands remembered. A command is resent within seconds or never; if so many
+/// came in these seconds that it may have been forgotten, it is refused
+/// ([`State::may_be_forgotten`]).
 pub const COMMANDS_MAX: usize = 1_000;
 
 /// A past change of the map.
@@ -87,25 +86,25 @@ pub struct Step {
 }
 wire_record!(Step version 1 compat 1 { digest, delta });
 
-/// The state machine as bytes.
+/// The state machine, encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     /// The map.
     pub map: ClusterMap,
-    /// Recent changes by the epoch they made.
+    /// Recent changes by the epoch that they made.
     pub history: BTreeMap<Epoch, Step>,
     /// The cluster log.
     pub log: LogImage,
-    /// Commands done lately, oldest first, with the epoch each made.
+    /// Recently executed commands, oldest first, with the epoch of each.
     pub commands: Vec<(Epoch, CommandDone)>,
     /// Service metadata.
     pub meta: MetaImage,
-    /// Of each monitor that passed commands on, its number for the last one that was forgotten.
+    /// Per forwarding monitor, its number for the last forgotten command.
     pub commands_forgotten: BTreeMap<MonId, u64>,
 }
 wire_record!(Image version 3 compat 2 { map, history, log, commands } since 2 { meta } since 3 { commands_forgotten });
 
-/// What applying an entry did.
+/// The effects of applying an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     /// The changes that made a new epoch.
@@ -114,7 +113,7 @@ pub struct Applied {
     pub stale: bool,
     /// New lines in the cluster log.
     pub lines: usize,
-    /// What became of the metadata's entries, one for each.
+    /// The outcomes of the metadata's entries.
     pub meta: Vec<Outcome>,
 }
 
@@ -130,11 +129,11 @@ pub struct State {
     meta: Meta,
 }
 
-/// Whose lines those of the metadata's triggers are: no client draws this number.
+/// Sender of log lines of the metadata's triggers: no client draws this number.
 const META_VOICE: Entity = Entity::Client(ClientId(0));
 
 impl State {
-    /// Begins with a map that has history (the founding deltas).
+    /// Starts with a map that has history (the founding deltas).
     #[must_use]
     pub fn new(map: ClusterMap) -> Self {
         Self {
@@ -166,7 +165,7 @@ impl State {
         })
     }
 
-    /// Everything as bytes.
+    /// Encodes everything.
     #[must_use]
     pub fn to_image(&self) -> Bytes {
         let mut image = Image {
@@ -204,7 +203,7 @@ impl State {
     pub fn meta(&self) -> &Meta {
         &self.meta
     }
-    /// The reply of a command that was done before, with the epoch it made.
+    /// The reply of a command that was executed before, with its epoch.
     #[must_use]
     pub fn command_done(&self, via: MonId, token: u64) -> Option<(Epoch, &str)> {
         let is = |(_, done): &&(Epoch, CommandDone)| done.via == via && done.token == token;
@@ -214,15 +213,14 @@ impl State {
             .find(is)
             .map(|(epoch, done)| (*epoch, done.reply.as_str()))
     }
-    /// Whether a command that is not known to have been done may have been, so long ago that it is
-    /// forgotten. A monitor numbers its commands upwards; the high half of the numbers tells its
-    /// lives apart.
+    /// Whether a command that is not known may have been executed and forgotten. A monitor numbers
+    /// its commands upwards; the high half of the numbers identifies its instance.
     #[must_use]
     pub fn may_be_forgotten(&self, via: MonId, token: u64) -> bool {
         let forgotten = self.commands_forgotten.get(&via);
         forgotten.is_some_and(|forgotten| forgotten >> 32 == token >> 32 && token <= *forgotten)
     }
-    /// The epoch whose successor is the oldest delta kept.
+    /// The epoch before the oldest delta kept.
     #[must_use]
     pub fn history_after(&self) -> Epoch {
         self.history
@@ -258,7 +256,7 @@ impl State {
         let mut applied = Applied::default();
         if !proposal.changes.is_empty() {
             // The leader's preconditions were checked on `base`. A leader that was replaced
-            // meanwhile must not hit a later map.
+            // meanwhile must not change a later map.
             if proposal.base == self.map.epoch {
                 self.advance(proposal.changes, proposal.clean_to, &mut applied)
                     .map_err(Unfollowable::Apply)?;
@@ -290,7 +288,7 @@ impl State {
                 .zip(said)
                 .map(|(number, Said { once, text })| LogLine {
                     from: META_VOICE,
-                    // Numbers only have to grow: they are made here, nobody repeats them.
+                    // Numbers only have to grow: these lines are made here and never resent.
                     instance: Instance(1),
                     number,
                     severity: Severity::Info {},
@@ -365,8 +363,8 @@ impl State {
         self.meta.check();
     }
 
-    /// Whoever is given this state as a snapshot has the same, with all that is counted and looked
-    /// up beside it. Looks at everything.
+    /// A monitor that gets this state as a snapshot has the same, including all derived counters
+    /// and indexes. Checks everything.
     pub fn check_image(&self) {
         let mut other = Self::from_image(&self.to_image()).expect("a state reads its own image");
         other.meta.count_leases_like(&self.meta);
@@ -386,10 +384,10 @@ impl State {
     }
 }
 
-/// Why a monitor cannot apply what the majority committed.
+/// Why a monitor cannot apply a committed entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unfollowable {
-    /// A newer monitor wrote it: upgrade this one.
+    /// Written by a newer monitor: upgrade this one.
     Malformed(Malformed),
     /// The map refuses it.
     Apply(ApplyError),
@@ -445,7 +443,7 @@ mod tests {
         .to_bytes()
     }
 
-    // Went red when `advance` ignored `base`.
+    // Failed when `advance` ignored `base`.
     #[test]
     fn a_replaced_leaders_proposal_changes_nothing() {
         let mut state = state();
@@ -504,8 +502,8 @@ mod tests {
         );
     }
 
-    /// (Planted by a stranger: the newest was forgotten.) Of commands that were done the newest are
-    /// known, so that one that is asked again after its leader's death is not done twice.
+    /// (Planted by a reviewer: the newest was forgotten.) Of executed commands the newest are
+    /// remembered, so that one resent after its leader's death is not executed twice.
     #[test]
     fn of_commands_that_were_done_the_oldest_are_forgotten() {
         let mut state = state();
@@ -521,8 +519,8 @@ mod tests {
         }
         let known = |n| state.command_done(MonId(1), n).is_some();
         assert_eq!([9, 10].map(known), [false, true]);
-        // What is forgotten is not taken for what never came; the next life of that monitor begins
-        // elsewhere.
+        // A forgotten command is not taken for a new one; the monitor's next instance starts at
+        // other numbers.
         let forgotten = |n| state.may_be_forgotten(MonId(1), n);
         assert_eq!([9, 10, (1 << 32) | 9].map(forgotten), [true, false, false]);
         assert!(!state.may_be_forgotten(MonId(2), 9));

@@ -1,8 +1,8 @@
-//! Golden bytes of what a monitor keeps in its store: a format that changes makes stores
-//! unreadable, and two versions of one monitor different.
+//! Golden bytes of a monitor's store: a changed format makes stores unreadable, and two versions of
+//! one monitor differ.
 //!
-//! `golden.txt` has the bytes. What to do when this fails says `docs/formats/wire.md`, section
-//! "Golden bytes": in short, add a version, never renew lines. What the records are is in
+//! `golden.txt` has the bytes. For the procedure when this fails see `docs/formats/wire.md`,
+//! section "Golden bytes": in short, add a version, never renew lines. The records are described in
 //! `docs/formats/mon.md`.
 #![allow(missing_docs, reason = "tests")]
 
@@ -51,7 +51,7 @@ fn line() -> LogLine {
         once: "key".to_owned(),
     }
 }
-/// As lines were written before they could say that they stand once.
+/// A line from before lines had keys.
 fn old_line() -> LogLine {
     LogLine {
         once: String::new(),
@@ -137,7 +137,7 @@ fn image() -> Image {
         commands_forgotten: BTreeMap::from([(MonId(1), 0x0102_0304_0000_0007)]),
     }
 }
-/// As images were written before they said which commands were forgotten.
+/// An image from before images recorded forgotten commands.
 fn old_image() -> Image {
     Image {
         commands_forgotten: BTreeMap::new(),
@@ -300,7 +300,7 @@ fn snapshot() -> SnapshotRecord {
         state,
     }
 }
-/// The consensus library's own form of "monitor 3 is to learn".
+/// The consensus library's encoding of "monitor 3 becomes a learner".
 fn change_of_members() -> Bytes {
     let mut change = ConfChange {
         node_id: 4,
@@ -318,7 +318,7 @@ fn entry(kind: u8, data: Bytes) -> EntryRecord {
         context: Bytes::new(),
     }
 }
-/// A place in the store: only compared, nothing reads it back.
+/// A key in the store: only compared, never read back.
 fn place(name: &str, bytes: impl Into<Bytes>) -> Sample {
     let bytes: Bytes = bytes.into();
     let kept = bytes.to_vec();

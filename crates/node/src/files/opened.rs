@@ -1,4 +1,4 @@
-//! An open file: reads and writes at places, blocking or asynchronous.
+//! An open file: reads and writes at offsets, blocking or asynchronous.
 
 use super::FileSystem;
 use super::paths::failed;
@@ -12,11 +12,11 @@ use nacre_wire::fs::{Inode, Stamp};
 use nacre_wire::msg::fs::{FsCall, FsChanges};
 use std::future::Future;
 
-/// It is open for reading only.
+/// The file is open for reading only.
 const EBADF: u16 = 9;
 
-/// A file that is open, until it is closed or dropped. What is written stays in this client for a
-/// second at most; [`Self::sync_all`] makes it safe.
+/// A file that is open until it is closed or dropped. Written data stay in this client for at most
+/// a second; [`Self::sync_all`] makes them durable.
 pub struct OpenFile {
     files: FileSystem,
     ino: Ino,
@@ -45,13 +45,13 @@ impl OpenFile {
         self.is_lazy = true;
         Ok(())
     }
-    /// Its number, which no other file of the file system has or will have.
+    /// Its inode number, unique in the file system for ever.
     #[must_use]
     pub const fn ino(&self) -> Ino {
         self.ino
     }
 
-    /// Bytes from a place on: fewer at the end of the file, none beyond it. Holes are zeros.
+    /// Bytes from an offset: fewer at the end of the file, none beyond it. Holes read as zeros.
     pub fn read_at(&self, offset: u64, length: u32) -> Call<'_, Bytes> {
         self.called("read", self.read_part(offset, length))
     }
@@ -70,7 +70,7 @@ impl OpenFile {
             _ => Err(super::ENDED),
         }
     }
-    /// Writes all of it at a place; what lies between the end of the file and that place is zeros.
+    /// Writes all of it at an offset; a gap after the end of the file reads as zeros.
     pub fn write_at(&self, offset: u64, data: impl Into<Bytes>) -> Call<'_, ()> {
         self.called("write", self.write_all(offset, data.into()))
     }
@@ -84,8 +84,8 @@ impl OpenFile {
             .await
             .map(drop)
     }
-    /// Writes all of it at the end of the file, wherever that is by then: what other clients append
-    /// comes before or after it, and between nothing of it.
+    /// Writes all of it at the current end of the file, atomically with respect to other clients'
+    /// appends.
     pub fn append(&self, data: impl Into<Bytes>) -> Call<'_, ()> {
         let ask = Ask::Append {
             ino: self.ino,
@@ -96,13 +96,14 @@ impl OpenFile {
             async move { self.files.asked(ask).await.map(drop) },
         )
     }
-    /// Copies a range of another open file, or of this one, to a place of this one; how many bytes
-    /// that were. As of `copy_file_range` it may be fewer than were asked for, and the call is made
-    /// again with the rest; 0: the source ends there. Objects as a whole (of 4 MiB, if nothing else
-    /// was set) are copied inside the cluster if `offset` and `at` lie equally in them, this client
-    /// has both files alone, or only readers beside it at the source, and both have one layout;
-    /// what is left passes this client. Ranges of one file that overlap are an error (`EINVAL`),
-    /// and so are files of different clients (`EXDEV`).
+    /// Copies a range of another open file, or of this one, to an offset of this one; returns the
+    /// number of bytes copied. As with `copy_file_range` it may be fewer than requested, and the
+    /// caller repeats the call for the rest; 0: the source ends there. Whole objects (of 4 MiB, if
+    /// nothing else was set) are copied inside the cluster if `offset` and `at` have the same
+    /// alignment in them, this client is the only one to have both files open except for other
+    /// readers of the source, and both have one layout; the rest passes through this client.
+    /// Overlapping ranges of one file are an error (`EINVAL`), and so are files of different
+    /// clients (`EXDEV`).
     pub fn copy_from<'a>(
         &'a self,
         source: &'a Self,
@@ -133,7 +134,7 @@ impl OpenFile {
             }
         })
     }
-    /// Makes it so long: what is beyond goes, what is new is zeros.
+    /// Sets its length: data beyond are removed, new bytes are zeros.
     pub fn set_len(&self, size: u64) -> Call<'_, ()> {
         self.called("resize", self.resize(size))
     }
@@ -151,8 +152,7 @@ impl OpenFile {
             .and_then(node)
             .map(drop)
     }
-    /// Waits until all that was done to it is safe; what could not be written is an error here,
-    /// once.
+    /// Waits until all changes to it are durable; reports an earlier failed write, once.
     pub fn sync_all(&self) -> Call<'_, ()> {
         self.called("synchronize", async move {
             self.files
@@ -163,14 +163,14 @@ impl OpenFile {
                 .map(drop)
         })
     }
-    /// Waits until all that this client wrote there is in the objects, and the server knows how
-    /// large the file is: what another client reads for the first time then, or after its
-    /// [`Self::synchronize`], has it. Unlike after [`Self::sync_all`], the server's journal may not
-    /// have the size yet. What could not be written is an error here, once.
+    /// Waits until all that this client wrote in the range is in the objects, and the server knows
+    /// the file's size: another client's first read after that, or a read after its
+    /// [`Self::synchronize`], sees it. Unlike with [`Self::sync_all`], the size may not be in the
+    /// server's journal yet. Reports an earlier failed write, once.
     ///
-    /// It is of use where the file is open lazily ([`super::OpenOptions::lazy`]); without that,
-    /// others see each write when it has returned. What was written outside of the range may be
-    /// written, too. Clients that write different bytes of one block do not disturb each other.
+    /// It is useful where the file is open lazily ([`super::OpenOptions::lazy`]); without that,
+    /// others see each write when it has returned. Data outside of the range may be written, too.
+    /// Clients that write different bytes of one block do not disturb each other.
     pub fn propagate(&self, offset: u64, length: u64) -> Call<'_, ()> {
         let ask = Ask::Propagate {
             ino: self.ino,
@@ -182,9 +182,9 @@ impl OpenFile {
             async move { self.files.asked(ask).await.map(drop) },
         )
     }
-    /// [Propagates](Self::propagate), and forgets what this client keeps of the range: each read
-    /// that begins later sees what others had propagated when this was called. What could not be
-    /// written is an error here, and of the next [`Self::propagate`] or [`Self::sync_all`] as well.
+    /// [Propagates](Self::propagate), and drops this client's cache of the range: each read that
+    /// begins later sees what others had propagated when this was called. Reports an earlier failed
+    /// write; the next [`Self::propagate`] or [`Self::sync_all`] reports it as well.
     pub fn synchronize(&self, offset: u64, length: u64) -> Call<'_, ()> {
         let ask = Ask::Synchronize {
             ino: self.ino,
@@ -206,10 +206,10 @@ impl OpenFile {
                 .inode)
         })
     }
-    /// Its attributes, without a word to its writers (`statlite`): size and times may be as old as
-    /// the last time that a writer told them, everything else is as in [`Self::metadata`] but for
-    /// what a writer that has the file alone changed within the last 0.1 s. No writer is
-    /// interrupted, nor waited for if it does not answer.
+    /// Its attributes, without asking its writers (`statlite`): size and times may be as old as the
+    /// last report of a writer. Everything else is as in [`Self::metadata`], except for changes
+    /// within the last 0.1 s by a writer that has the file alone. No writer is interrupted, nor
+    /// waited for if it does not answer.
     pub fn metadata_lite(&self) -> Call<'_, Inode> {
         self.called("look at", async move {
             Ok(self
@@ -220,7 +220,7 @@ impl OpenFile {
                 .inode)
         })
     }
-    /// Closes it, and says what has failed so far.
+    /// Closes it, and reports earlier failures.
     pub fn close(self) -> Call<'static, ()> {
         let ino = self.ino;
         call(async move {
@@ -235,7 +235,7 @@ impl OpenFile {
         self.end_lazily();
         self.files.asked(self.closing()).await.and(failed).map(drop)
     }
-    /// Before the close: others that have it open may not be lazy.
+    /// Before the close: other users of the open file may not be lazy.
     fn end_lazily(&self) {
         if self.is_lazy {
             self.files.ask(

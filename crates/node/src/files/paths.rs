@@ -5,8 +5,8 @@
 //!  FileSystem::open ─▶ path ─▶ walk ─▶ directory and name ─▶ one call of the client
 //!                                                        └─▶ OpenFile ─▶ reads, writes, sync
 //! ```
-//! Nothing asks for rights here: a client that may connect may do everything, as the superuser on a
-//! mount. What is made belongs to this process's user and group.
+//! Permissions are not checked here: a client that may connect may do everything, as the superuser
+//! on a mount. New files belong to this process's user and group.
 
 use super::FileSystem;
 use super::opened::OpenFile;
@@ -27,27 +27,27 @@ use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaRelation, MetaRes
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// Objects of new file systems, in bytes.
+/// Object size of new file systems, in bytes.
 const OBJECT: u32 = 4 << 20;
-/// Bytes of a page of a listing, and of a piece of a file that is read whole.
+/// Size of a page of a listing, and of a read of a whole file, in bytes.
 const PAGE: u32 = 1 << 20;
 
-/// How a file is opened: for reading; and what else.
+/// How to open a file: for reading, and these options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenOptions {
     /// For writing as well.
     pub write: bool,
-    /// Made if it does not exist; wants `write`.
+    /// Create it if it does not exist; requires `write`.
     pub create: bool,
-    /// It must not exist; wants `create`.
+    /// Fail if it exists; requires `create`.
     pub exclusive: bool,
-    /// Made empty; wants `write`.
+    /// Truncate it; requires `write`.
     pub truncate: bool,
-    /// It is kept, and written later, also while other clients write it, as long as all who have
-    /// it open in this client want that (`O_LAZY`): [`OpenFile::propagate`] and
-    /// [`OpenFile::synchronize`] say when what was written is seen.
+    /// Data are cached, and written later, even while other clients write it, as long as all users
+    /// of the file in this client have this set (`O_LAZY`): [`OpenFile::propagate`] and
+    /// [`OpenFile::synchronize`] determine when written data become visible.
     pub lazy: bool,
-    /// Rights of a file that is made: the low twelve bits of `st_mode`.
+    /// Mode of a new file: the low twelve bits of `st_mode`.
     pub mode: u16,
 }
 impl Default for OpenOptions {
@@ -63,13 +63,13 @@ impl Default for OpenOptions {
     }
 }
 
-/// An entry of a directory, with what it stands for: what `readdirplus` gives (CEPH-13).
+/// An entry of a directory with its inode, as from `readdirplus` (CEPH-13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
     /// Any bytes but `/` and 0.
     pub name: Name,
     /// Its attributes; a file that another client is writing may be larger
-    /// ([`FileSystem::metadata`] asks that one).
+    /// ([`FileSystem::metadata`] asks that client).
     pub inode: Inode,
 }
 
@@ -78,7 +78,7 @@ fn bytes(path: &impl AsRef<Path>) -> Vec<u8> {
 }
 
 impl FileSystem {
-    /// Opens a file system of the cluster that a `cluster.toml` (or its folder) names, as `admin`.
+    /// Opens a file system of the cluster named by a `cluster.toml` (or its directory), as `admin`.
     /// Returns once its server has answered.
     ///
     /// ```
@@ -108,8 +108,8 @@ impl FileSystem {
         Self::connect(cluster, crate::ADMIN, name)
     }
 
-    /// Makes a file system with one rank, in pools of its own, `NAME.meta` and `NAME.data`. It is
-    /// served once a server has found it: a moment later, where one runs.
+    /// Makes a file system with one rank, in new pools `NAME.meta` and `NAME.data`. It is served
+    /// once a server has found it: a moment later, where one runs.
     ///
     /// # Errors
     /// There is one of that name; a pool cannot be made.
@@ -136,7 +136,8 @@ impl FileSystem {
                 .id();
             }
             let [pool, data] = pools;
-            // No two share a namespace, also not one that was removed and has left something.
+            // Namespaces are never shared, not even with a removed file system that has left
+            // objects.
             let namespace = Name::from(&*format!("{name}.{:08x}", random_u128() as u32));
             let layout = Layout {
                 pool: data,
@@ -197,11 +198,11 @@ impl FileSystem {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// [`Error::File`], as all calls of this kind.
+    /// [`Error::File`], as for all calls of this kind.
     pub fn open_file(&self, path: impl AsRef<Path>) -> Call<'_, OpenFile> {
         self.open_with(path, OpenOptions::default())
     }
-    /// Opens a file for reading and writing, empty; makes it if it does not exist.
+    /// Opens a file for reading and writing, truncated; creates it if it does not exist.
     pub fn create_file(&self, path: impl AsRef<Path>) -> Call<'_, OpenFile> {
         self.open_with(
             path,
@@ -263,7 +264,7 @@ impl FileSystem {
         }
         Ok(file)
     }
-    /// All of a file.
+    /// The whole content of a file.
     pub fn read(&self, path: impl AsRef<Path>) -> Call<'_, Bytes> {
         let path = bytes(&path);
         call(async move {
@@ -282,8 +283,8 @@ impl FileSystem {
             Ok(all.into())
         })
     }
-    /// Makes a file what is given, and makes the file if it does not exist. [`Self::sync_all`]
-    /// makes it safe.
+    /// Replaces a file's content, and creates the file if it does not exist. [`Self::sync_all`]
+    /// makes it durable.
     pub fn write(&self, path: impl AsRef<Path>, data: impl Into<Bytes>) -> Call<'_, ()> {
         let (path, data) = (bytes(&path), data.into());
         call(async move {
@@ -304,11 +305,11 @@ impl FileSystem {
 
     // ── names ───────────────────────────────────────────────────────────────────────────
 
-    /// The attributes of what a path leads to; a link is followed.
+    /// The attributes of the file at a path; links are followed.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Call<'_, Inode> {
         self.attributes(bytes(&path), true, |ino| FsCall::Stat { ino })
     }
-    /// The same, without a word to the file's writers: see [`OpenFile::metadata_lite`].
+    /// The same, without asking the file's writers: see [`OpenFile::metadata_lite`].
     pub fn metadata_lite(&self, path: impl AsRef<Path>) -> Call<'_, Inode> {
         self.attributes(bytes(&path), true, |ino| FsCall::StatLite { ino })
     }
@@ -340,8 +341,8 @@ impl FileSystem {
             change.await.map_err(failed("change", &path))
         })
     }
-    /// All entries of a directory, with their attributes, in no order that means anything (CEPH-12,
-    /// -13). One request for each MiB of them.
+    /// All entries of a directory, with their attributes, in no particular order (CEPH-12, -13).
+    /// One request for each MiB of them.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Call<'_, Vec<DirEntry>> {
         let path = bytes(&path);
         call(async move { self.list(&path).await.map_err(failed("list", &path)) })
@@ -379,7 +380,7 @@ impl FileSystem {
             New::of(FileKind::Directory {}, 0o755).call(dir, name)
         })
     }
-    /// Removes a name that is no directory's.
+    /// Removes a name that is not a directory.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Call<'_, ()> {
         self.name(path, "remove", |dir, name| FsCall::Unlink {
             dir,
@@ -403,7 +404,7 @@ impl FileSystem {
         };
         self.name(path, "link", |dir, name| new.call(dir, name))
     }
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Call<'_, Bytes> {
         let path = bytes(&path);
         call(async move {
@@ -421,7 +422,8 @@ impl FileSystem {
             look.await.map_err(failed("read link", &path))
         })
     }
-    /// Moves a name; what has the new one goes, if it is no directory with something in it.
+    /// Renames a file or directory; an existing target is replaced, unless it is a directory that
+    /// is not empty.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Call<'_, ()> {
         let (from, to) = (bytes(&from), bytes(&to));
         call(async move {
@@ -440,7 +442,7 @@ impl FileSystem {
             moved.await.map(drop).map_err(failed("rename", &from))
         })
     }
-    /// Gives a file another name.
+    /// Creates a hard link to a file.
     pub fn hard_link(&self, file: impl AsRef<Path>, path: impl AsRef<Path>) -> Call<'_, ()> {
         let (from, to) = (bytes(&file), bytes(&path));
         call(async move {
@@ -452,7 +454,7 @@ impl FileSystem {
             link.await.map(drop).map_err(failed("link", &to))
         })
     }
-    /// Waits until all that this client did is safe.
+    /// Waits until all changes of this client are durable.
     pub fn sync_all(&self) -> Call<'_, ()> {
         call(async move {
             self.asked(Ask::Sync { ino: None })
@@ -464,7 +466,7 @@ impl FileSystem {
 
     // ── how ─────────────────────────────────────────────────────────────────────────────
 
-    /// The outcome of a call.
+    /// Makes a call; returns its outcome.
     pub(super) async fn asked(&self, ask: Ask) -> Outcome {
         let (sender, receiver) = crate::slot::slot();
         self.ask(ask, move |outcome| sender.send(outcome));
@@ -473,7 +475,7 @@ impl FileSystem {
     pub(super) async fn names(&self, names: FsCall) -> Outcome {
         self.asked(Ask::Names(names)).await
     }
-    /// A call about one name.
+    /// Makes a call about one name.
     fn name<'a>(
         &'a self,
         path: impl AsRef<Path>,
@@ -510,13 +512,13 @@ fn owner() -> (u32, u32) {
     )
 }
 
-/// What is to be made.
+/// The kind of file to create.
 struct New {
     kind: FileKind,
     mode: u16,
     target: Bytes,
     exclusive: bool,
-    /// It is opened, for writing or not.
+    /// Whether to open it, and for writing.
     open: Option<bool>,
 }
 impl New {

@@ -1,5 +1,4 @@
-//! From a path to an inode, as POSIX resolves paths: links are followed, `..` is where one came
-//! from.
+//! Path resolution as in POSIX: links are followed, `..` is the parent directory.
 //!
 //! Names are bytes without `/`. A path may begin with `/` or not: both begin at the root of the
 //! file system.
@@ -15,27 +14,27 @@ use std::collections::VecDeque;
 
 const EIO: u16 = 5;
 const ELOOP: u16 = 40;
-/// So many links are followed, as in Linux.
+/// Maximum number of links followed, as in Linux.
 const LINKS_MAX: u32 = 40;
 
-/// Where a path leads.
+/// The target of a path.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
-    /// To the root, or to `.` or `..`: a directory that has no name here.
+    /// The root, or `.` or `..`: a directory without a name in this path.
     Directory(Ino),
-    /// To a name, which may exist or not.
+    /// A name, which may exist or not.
     Name(Ino, Name, Option<Box<Inode>>),
 }
 
 impl Place {
-    /// A directory and a name that may be made or removed there.
+    /// A directory and the name to create or remove in it.
     pub fn name(self) -> Result<(Ino, Name), u16> {
         match self {
             Self::Directory(_) => Err(EEXIST),
             Self::Name(dir, name, _) => Ok((dir, name)),
         }
     }
-    /// What is there.
+    /// The existing inode.
     pub fn there(&self) -> Result<Ino, u16> {
         match self {
             Self::Directory(ino) => Ok(*ino),
@@ -58,10 +57,10 @@ fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
 }
 
 impl FileSystem {
-    /// Where a path leads; `follow`: if that is a link, where it leads.
+    /// Resolves a path; `follow`: also a link at its end.
     pub(super) async fn walk(&self, path: &[u8], follow: bool) -> Result<Place, u16> {
         let mut left: VecDeque<Vec<u8>> = parts(path).map(<[u8]>::to_vec).collect();
-        // A name that ends with a slash is a directory's.
+        // A name that ends with a slash must be a directory.
         let wants_directory = path.ends_with(b"/") || path.ends_with(b"/.") || path == b".";
         let (mut dirs, mut links) = (vec![Ino::ROOT], 0);
         while let Some(part) = left.pop_front() {

@@ -1,8 +1,8 @@
-//! A client that goes on as a later instance of itself: its former one was fenced.
+//! A client that continues as a later instance, because its previous one was fenced.
 //!
-//! A connection is of the instance that said so at its beginning. So all of them are closed, before
-//! anything that the new one wants is sent, and opened again as they are needed; peers see the end
-//! of the one and the beginning of the other.
+//! A connection belongs to the instance announced at its beginning. So all of them are closed
+//! before the new instance sends anything, and opened again as needed; peers see the end of the old
+//! instance and the beginning of the new one.
 
 use super::{Node, Reactor};
 use crate::any_role::AnyRole;
@@ -12,8 +12,8 @@ use nacre_role::Input;
 use nacre_types::Entity;
 
 impl Reactor {
-    /// Looks whether a client has become a later instance in its turn. An OSD is given its own by
-    /// the monitors, over connections that stay.
+    /// Checks whether a client has become a later instance in its turn. An OSD gets its own from
+    /// the monitors, over connections that stay open.
     pub(super) fn look_at_instance(&mut self, node: &mut Node, at: usize) {
         let is_service = matches!(node.role, AnyRole::Service(_) | AnyRole::Mds(_));
         if is_service && node.role.instance() != node.instance {
@@ -25,7 +25,7 @@ impl Reactor {
     fn close_former(&mut self, node: &mut Node, at: usize) {
         let now = clock::now();
         for (peer, id) in node.links.all().collect::<Vec<_>>() {
-            // Its daemon is not where it would be looked for: it has its turn.
+            // Its node is taken out of the list during its turn: peers cannot find it there.
             self.drop_conn(id);
             node.links.dropped(peer, id);
             node.inbox.push_back(Input::Gone(peer).into());
@@ -36,7 +36,7 @@ impl Reactor {
             }
             node.links.mon.on_lost(now, mon);
         }
-        // Those of this process have no connection: they are told.
+        // Peers in this process have no connection: notify them.
         let (who, name) = (node.entity, node.name.clone());
         for other in (0..self.nodes.len()).filter(|other| *other != at) {
             let Some(peer) = &mut self.nodes[other] else {

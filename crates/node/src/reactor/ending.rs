@@ -1,4 +1,4 @@
-//! Ends: of connections, and of daemons that stopped by themselves.
+//! The end of connections, and of daemons that stopped by themselves.
 
 use super::Reactor;
 use crate::any_role::AnyRole;
@@ -9,7 +9,7 @@ use nacre_types::Entity;
 use rustix::io::Errno;
 
 impl Reactor {
-    /// Ends a connection; the caller may want what it had not sent.
+    /// Ends a connection; returns it, for its unsent frames.
     pub(super) fn drop_conn(&mut self, id: usize) -> Option<Conn> {
         let conn = self.conns[id].take()?;
         if let Some(node) = &mut self.nodes[conn.owner]
@@ -17,12 +17,12 @@ impl Reactor {
         {
             node.links.dropped(who, id);
         }
-        // Closing the descriptor, with the connection, takes it out of epoll.
+        // Dropping the connection closes the descriptor, which removes it from epoll.
         self.freed.push(id);
         Some(conn)
     }
 
-    /// A connection failed, or its peer went.
+    /// A connection failed, or the peer closed it.
     pub(super) fn lost(&mut self, id: usize, errno: Option<Errno>, _why: &str) {
         let Some(conn) = &self.conns[id] else { return };
         let (owner, state, who, dialed, since) =
@@ -51,7 +51,8 @@ impl Reactor {
         }
     }
 
-    /// Ends what stopped by itself: its listener and connections go, so that others notice.
+    /// Ends daemons that stopped by themselves: closes their listeners and connections, so that
+    /// peers notice.
     pub(super) fn reap(&mut self) {
         for at in 0..self.nodes.len() {
             let Some(node) = &mut self.nodes[at] else {

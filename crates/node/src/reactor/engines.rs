@@ -1,5 +1,4 @@
-//! Tests: a service beside an engine that is not ours: no monitors, and threads that wake the
-//! reactor.
+//! Tests: a service with an external engine: no monitors, and threads that wake the reactor.
 
 use super::{NodeParts, Reactor};
 use crate::any_role::AnyRole;
@@ -80,7 +79,7 @@ impl Engine for FakeEngine {
     }
 }
 
-/// Counts what ends, and wants no turn of its own.
+/// Counts completions, and needs no turn of its own.
 struct Counting(Arc<AtomicU64>);
 impl Service for Counting {
     fn on_turn(
@@ -106,8 +105,8 @@ impl Service for Counting {
     }
 }
 
-/// Without monitors nothing is dialed, and nothing but the engine's threads wakes a service that
-/// waits for them.
+/// Without monitors nothing is dialed, and only the engine's threads wake a service that waits for
+/// them.
 #[test]
 fn an_engines_threads_wake_a_reactor_that_sleeps() {
     let waker = Arc::new(Waker::new().expect("an event counter"));
@@ -150,7 +149,7 @@ fn an_engines_threads_wake_a_reactor_that_sleeps() {
         );
     }
     speaks.join().expect("no panic");
-    // A reactor that has nothing to do does not spin: it wakes for its housekeeping alone.
+    // An idle reactor does not spin: only its housekeeping wakes it.
     let before = reactor.turns();
     let begun = clock::now();
     while clock::now().since(begun) < Duration::from_millis(600) {

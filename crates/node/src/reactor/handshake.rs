@@ -1,5 +1,5 @@
-//! Who is who: dialing, the first frame of a connection, and the one session that a daemon keeps
-//! with the monitors.
+//! Handshakes: dialing, the first frame of a connection, and a daemon's single session with the
+//! monitors.
 
 use super::{Node, Reactor};
 use crate::conn::{Conn, State};
@@ -56,8 +56,8 @@ impl Reactor {
                         let old = replaced.and_then(|old| self.drop_conn(old));
                         let conn = self.conns[id].as_mut().expect("not the replaced one");
                         conn.greet(reply);
-                        // Of two that dialed each other: nothing of ours has left on the one that
-                        // gives way.
+                        // Two peers dialed each other: none of our messages was sent on the
+                        // connection that is closed.
                         let replaces = match old {
                             Some(old) if old.state != State::Open => {
                                 conn.inherit(old);
@@ -110,8 +110,8 @@ impl Reactor {
         }
     }
 
-    /// A client is connected and has said what it calls itself: the role knows it before the
-    /// client's first message.
+    /// A client is connected and has sent its name: the role gets it before the client's first
+    /// message.
     pub(super) fn named(&mut self, at: usize, who: Entity, name: Name) {
         if let Some(node) = &mut self.nodes[at]
             && matches!(who, Entity::Client(_))
@@ -218,7 +218,7 @@ impl Reactor {
         }
     }
 
-    /// Keeps one session with a monitor.
+    /// Maintains one session with a monitor.
     pub(super) fn seek_monitor(&mut self, node: &mut Node, at: usize, now: Time) {
         if !node.role.wants_mon_session() {
             return;

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 type Known = (Vec<String>, Vec<Output>, Option<Instance>);
 
-/// What a service has heard, in words, what it is to do next, and as which instance.
+/// Messages received by a service, as text, its pending orders, and its instance.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Known>>);
 
@@ -63,7 +63,7 @@ impl Service for Talker {
         }
         out.append(&mut shared.1);
     }
-    /// Orders do not wait.
+    /// Orders are due at once.
     fn next_deadline(&self) -> Time {
         Time::ZERO
     }
@@ -76,7 +76,7 @@ fn ping(stamp: u64) -> Message {
     Message::Ping(Ping { stamp })
 }
 
-/// A process of its own, but for the thread.
+/// Like a separate process, except for the thread.
 struct Process {
     reactor: Reactor,
     me: Entity,
@@ -125,7 +125,7 @@ fn free_address() -> String {
     listener.local_addr().expect("bound").to_string()
 }
 
-/// Turns all until the first one has heard something, and what that is.
+/// Runs all until the first one has received something; returns that.
 fn until_heard(all: &mut [&mut Process]) -> Vec<String> {
     let begun = clock::now();
     loop {
@@ -141,8 +141,8 @@ fn until_heard(all: &mut [&mut Process]) -> Vec<String> {
     }
 }
 
-/// A service finds a peer that no map has where its own metadata say, hears its answers and its
-/// end, and goes on with the one that comes in its place.
+/// A service finds a peer that is in no map by its own metadata, receives its answers and its end,
+/// and continues with its successor at the same address.
 #[test]
 fn a_service_finds_its_peers_where_it_was_told() {
     let (first, second) = (free_address(), free_address());
@@ -154,7 +154,7 @@ fn a_service_finds_its_peers_where_it_was_told() {
     for _ in 0..10 {
         client.turn();
     }
-    // It is dropped: no one has said where that is.
+    // It is dropped: the address is not known.
     let meet = |peer, at: &str| Output::Meet {
         peer,
         address: Address(at.to_owned()),
@@ -174,7 +174,7 @@ fn a_service_finds_its_peers_where_it_was_told() {
         ["client.7 is anna", "3 of client.7", "5 of client.7"]
     );
 
-    // The server says something of itself, on the connection that there is.
+    // The server sends a message unasked, on the existing connection.
     server.shared.order([Output::send(client.me, ping(8))]);
     assert_eq!(
         until_heard(&mut [&mut client, &mut server]),
@@ -183,7 +183,7 @@ fn a_service_finds_its_peers_where_it_was_told() {
 
     drop(server);
     assert_eq!(until_heard(&mut [&mut client]), ["client.1 is gone"]);
-    // It is tried a while later, and is told of as absent each time.
+    // It is retried a while later, and reported as absent each time.
     let begun = clock::now();
     while client.shared.0.lock().expect("one thread").0.is_empty() {
         client.shared.order([Output::send(peer, ping(9))]);
@@ -205,7 +205,7 @@ fn a_service_finds_its_peers_where_it_was_told() {
         until_heard(&mut [&mut client, &mut next]),
         ["12 of client.2"]
     );
-    // Forgotten is not absent: that would be said at once.
+    // Forgotten is not absent: absence would be reported at once.
     std::thread::sleep(Duration::from_millis(600));
     client.shared.order([
         Output::send(peer, ping(13)),
@@ -217,7 +217,7 @@ fn a_service_finds_its_peers_where_it_was_told() {
     );
 }
 
-/// Where another one listens than was told, nothing is said to it.
+/// If another daemon listens at the address, nothing is sent to it.
 #[test]
 fn a_peer_that_is_not_where_it_was_is_not_taken_for_another() {
     let address = free_address();
@@ -253,8 +253,8 @@ fn a_peer_that_is_not_where_it_was_is_not_taken_for_another() {
     );
 }
 
-/// A client that goes on as a later instance: what it says then is said on a connection of that
-/// instance, and its peers see that the former one is gone, in another process and in its own.
+/// A client that continues as a later instance: its messages are sent on a connection of that
+/// instance, and its peers see that the previous one ended, in another process and in its own.
 #[test]
 fn a_later_instance_has_connections_of_its_own() {
     let address = free_address();

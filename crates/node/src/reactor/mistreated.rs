@@ -1,4 +1,4 @@
-//! Tests: a reactor whose peers, connections and stores do what they should not.
+//! Tests: a reactor whose peers, connections and stores misbehave.
 
 use super::{CLIENT_INBOX_MAX, Node, NodeParts, Reactor, STRANGERS_MAX, Waiting};
 use crate::access::Access;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const PEER: Entity = Entity::Osd(OsdId(5));
-/// Whose connection [`Rig::paused`] makes.
+/// The client whose connection [`Rig::paused`] makes.
 const PAUSED: Entity = Entity::Client(ClientId(9));
 
 /// A reactor with one daemon: the simplest role, with a store in memory.
@@ -93,7 +93,7 @@ impl Rig {
         }
         (id, theirs)
     }
-    /// A client's connection that is paused: it sent `frames`, and the daemon had room for `room`.
+    /// A client's paused connection: the client sent `frames`, and the daemon had space for `room`.
     fn paused(&mut self, room: usize, frames: usize) -> (usize, OwnedFd) {
         let (id, theirs) = self.connect(State::Greeting, None, clock::now());
         self.reactor.open(id, PAUSED, Instance(1), false);
@@ -123,7 +123,7 @@ impl Rig {
         );
         (id, theirs)
     }
-    /// What the daemon has not been given yet, in words.
+    /// Inputs not yet delivered to the daemon, as text.
     fn waiting(&mut self) -> Vec<String> {
         let word = |waiting: &Waiting| match &waiting.input {
             Input::Message { from, .. } => format!("message of {from}"),
@@ -153,9 +153,8 @@ impl Rig {
     }
 }
 
-/// A worker panicked while its store was being polled. The poll took the flag that says that there
-/// is news, no one asked again, and the daemon went on
-/// with a write that never ended.
+/// A worker panicked while its store was being polled. The poll took the flag that signals events,
+/// nothing polled again, and the daemon continued with a write that never ended.
 #[test]
 fn a_panic_of_a_worker_ends_the_daemon_also_when_it_is_seen_late() {
     let mut rig = Rig::new();
@@ -177,7 +176,7 @@ fn a_panic_of_a_worker_ends_the_daemon_also_when_it_is_seen_late() {
     );
 }
 
-/// In an embedded cluster the process does not end: the daemon whose device hangs does.
+/// In an embedded cluster only the daemon with the hanging device ends, not the process.
 #[test]
 fn a_daemon_whose_device_hangs_halts() {
     let mut rig = Rig::new();
@@ -207,7 +206,7 @@ fn a_daemon_whose_device_hangs_halts() {
     }
 }
 
-/// A reply that rests on a lease, between daemons of one process.
+/// A reply that depends on a lease, between daemons of one process.
 #[test]
 fn what_is_late_is_not_delivered() {
     let mut rig = Rig::new();
@@ -220,8 +219,8 @@ fn what_is_late_is_not_delivered() {
     );
 }
 
-/// Nothing of a session that was replaced is delivered after its successor's first, and the role
-/// knows that there was a break.
+/// No message of a replaced session is delivered after its successor's first, and the role learns
+/// that the session changed.
 #[test]
 fn a_replaced_session_says_nothing_more() {
     let mut rig = Rig::new();
@@ -237,8 +236,8 @@ fn a_replaced_session_says_nothing_more() {
     assert_eq!(rig.waiting().len(), 2, "the first one of its peer");
 }
 
-/// An open connection that ends is told, and one that was refused, which is how an OSD learns at
-/// once that a process is not there.
+/// The end of an open connection is reported, and so is a refused one: by that an OSD learns at
+/// once that a process has ended.
 #[test]
 fn a_role_hears_how_connections_end() {
     let mut rig = Rig::new();
@@ -269,8 +268,8 @@ fn a_role_hears_how_connections_end() {
 }
 
 /// The OSD closed a connection that had been open for long, or the network broke it. The client
-/// sent again at once what was in flight there; that was thrown away, and all of it stood still
-/// until it was due after 2 s.
+/// resent at once what was in flight there; these messages were dropped, and all of them stalled
+/// until they were due again after 2 s.
 #[test]
 fn what_is_sent_again_over_a_new_connection_leaves_at_once() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -340,8 +339,7 @@ fn what_is_sent_again_over_a_new_connection_leaves_at_once() {
     );
 }
 
-/// Who is killed in this process is gone for the others, with all that it had said and they had not
-/// heard.
+/// A daemon killed in this process is gone for the others, with all its undelivered messages.
 #[test]
 fn a_daemon_that_is_killed_is_gone_for_the_others() {
     let mut rig = Rig::new();
@@ -355,9 +353,9 @@ fn a_daemon_that_is_killed_is_gone_for_the_others() {
     assert_eq!(rig.waiting(), ["message of osd.5", gone.as_str()]);
 }
 
-/// A client hears of its session's monitor only, and has no session then: a monitor that is started
-/// again at once is another one. It took the end of any monitor for its session's, and had none
-/// from then on.
+/// A client is only told of the end of its session's monitor, and has no session then: a monitor
+/// that is restarted at once is a new one. It took the end of any monitor for its session's, and
+/// had no session from then on.
 #[test]
 fn of_monitors_that_are_killed_only_the_sessions_is_gone() {
     let mut rig = Rig::new();
@@ -375,7 +373,7 @@ fn of_monitors_that_are_killed_only_the_sessions_is_gone() {
     );
 }
 
-/// A daemon that stopped by itself looks alive as long as its connections are open.
+/// A daemon that stopped by itself seems to run as long as its connections are open.
 #[test]
 fn a_daemon_that_halted_leaves_no_connection() {
     let mut rig = Rig::new();
@@ -393,8 +391,8 @@ fn a_daemon_that_halted_leaves_no_connection() {
     );
 }
 
-/// In an embedded cluster the others go on beside a daemon that halted: news for it, which nobody
-/// took, kept the reactor awake for ever, and a stop from being done.
+/// In an embedded cluster the others continue beside a halted daemon: its undelivered inputs kept
+/// the reactor awake for ever, and a stop from completing.
 #[test]
 fn a_daemon_that_halted_has_no_work() {
     let mut rig = Rig::new();
@@ -405,7 +403,7 @@ fn a_daemon_that_halted_has_no_work() {
     assert!(!rig.reactor.has_work() && rig.reactor.is_drained());
 }
 
-/// A stranger that never says who it is, and a monitor that accepts and then hangs.
+/// A peer that never identifies itself, and a monitor that accepts and then hangs.
 #[test]
 fn a_handshake_that_does_not_end_is_ended() {
     let mut rig = Rig::new();
@@ -425,7 +423,7 @@ fn a_handshake_that_does_not_end_is_ended() {
     assert_eq!(there, [true, false, false, true]);
 }
 
-/// What a peer does not read piles up here: its connection ends before that is much.
+/// Frames that a peer does not read accumulate here: its connection is closed before they are many.
 #[test]
 fn a_peer_that_does_not_read_loses_its_connection() {
     let mut rig = Rig::new();
@@ -456,8 +454,8 @@ fn a_peer_that_does_not_read_loses_its_connection() {
     assert_eq!(rig.waiting(), ["osd.5 is gone"]);
 }
 
-/// A daemon that stops has not said everything as long as something lies in its queues: the
-/// monitors would not hear that it goes.
+/// A stopping daemon is not done as long as frames are in its queues: the monitors would not learn
+/// that it stops.
 #[test]
 fn who_stops_waits_for_what_is_not_sent() {
     let mut rig = Rig::new();
@@ -473,8 +471,8 @@ fn who_stops_waits_for_what_is_not_sent() {
     assert!(rig.reactor.is_drained());
 }
 
-/// The session's connection went without a word of its own (its monitor was removed from this
-/// process, say): the role hears it, or what it asked there is never asked again.
+/// The session's connection ended without a message (its monitor was removed from this process, for
+/// example): the role must be told, or its requests are never resent.
 #[test]
 fn a_session_whose_connection_is_gone_is_over() {
     let mut rig = Rig::new();
@@ -488,8 +486,8 @@ fn a_session_whose_connection_is_gone_is_over() {
     assert_eq!(rig.node().links.mon.current(), None);
 }
 
-/// A group waits for company for at most a millisecond or so: the reactor sleeps no longer than
-/// that. It slept until its housekeeping, and a lone writer after many waited for half a second.
+/// A group waits for more updates for a millisecond or so: the reactor sleeps no longer than that.
+/// It slept until its housekeeping, and a single writer after many waited for half a second.
 #[test]
 fn a_group_that_waits_for_company_wakes_the_reactor() {
     let mut rig = Rig::new();
@@ -514,9 +512,9 @@ fn a_group_that_waits_for_company_wakes_the_reactor() {
     assert!(rig.reactor.next_deadline() <= at);
 }
 
-/// Messages of a peer that come faster than they are handed on: all that were received whole are
-/// handed on, also when the turn's share was used up with the last of them. Nothing would wake the
-/// reactor for those that are left.
+/// Messages of a peer arrive faster than they are delivered: all complete ones are delivered, even
+/// if the turn's share was used up with the last of them. No event would wake the reactor for the
+/// rest.
 #[test]
 fn what_was_received_in_a_full_turn_is_handed_on() {
     let mut rig = Rig::new();
@@ -575,8 +573,8 @@ fn what_was_received_in_a_full_turn_is_handed_on() {
     drop(sender.join());
 }
 
-/// More than a socket takes at once: the rest follows as its peer reads. Whoever is not told that
-/// there is room again keeps it for ever.
+/// More bytes than a socket accepts at once: the rest follows as its peer reads. Without an event
+/// for free space the rest would stay queued for ever.
 #[test]
 fn what_a_socket_does_not_take_follows_when_it_does() {
     let mut rig = Rig::new();
@@ -618,13 +616,13 @@ fn what_a_socket_does_not_take_follows_when_it_does() {
     );
 }
 
-/// Operations of a client that were received before it was paused: nothing more comes that would
-/// make its socket readable. They were handed on only when it sent something else, which it does
-/// when it gives up waiting.
+/// Operations of a client that were received before it was paused: no more bytes arrive that would
+/// make its socket readable. They were delivered only when it sent another message, which it does
+/// when it times out.
 #[test]
 fn what_was_received_before_a_pause_is_handed_on_after_it() {
     let mut rig = Rig::new();
-    // Room for one of three.
+    // Space for one of three.
     let (id, _theirs) = rig.paused(1, 3);
     assert_eq!(rig.node().client_inbox.len(), CLIENT_INBOX_MAX);
     rig.node().client_inbox.clear();
@@ -637,21 +635,21 @@ fn what_was_received_before_a_pause_is_handed_on_after_it() {
     );
 }
 
-/// A client went while its connection was paused: nothing was read from it, so nobody noticed, and
-/// epoll woke the reactor for it again and again.
+/// A client disconnected while its connection was paused: nothing was read from it, so the end was
+/// not noticed, and epoll woke the reactor for it again and again.
 #[test]
 fn a_client_that_goes_while_it_is_paused_is_lost() {
     let mut rig = Rig::new();
     let (id, theirs) = rig.paused(0, 1);
     drop(theirs);
-    // Less than a turn: in a whole one the role makes room, and the pause ends.
+    // Less than a turn: in a full one the role frees space, and the pause ends.
     rig.reactor.wait(Duration::ZERO);
     rig.reactor.take_frames();
     assert!(rig.reactor.conns[id].is_none());
     assert_eq!(rig.waiting(), [format!("{PAUSED} is gone")]);
 }
 
-/// There was no descriptor for a connection: it is only for a while that nobody is heard.
+/// Descriptors ran out: connections are only refused for a while.
 #[test]
 fn a_daemon_without_descriptors_listens_again() {
     let mut rig = Rig::new();
@@ -660,7 +658,7 @@ fn a_daemon_without_descriptors_listens_again() {
     assert!(!rig.reactor.deaf);
 }
 
-/// What a client calls itself comes before its first message; daemons have no names.
+/// A client's name is delivered before its first message; daemons have no names.
 #[test]
 fn a_role_hears_what_its_clients_are_called() {
     let mut rig = Rig::new();
@@ -673,8 +671,8 @@ fn a_role_hears_what_its_clients_are_called() {
     );
 }
 
-/// A frame that has begun keeps the memory of a whole one: whoever does not go on with it loses the
-/// connection, who does keeps it.
+/// A partial frame holds the memory of a complete one: a peer that makes no progress loses the
+/// connection, one that does keeps it.
 #[test]
 fn a_frame_that_does_not_go_on_ends_its_connection() {
     let mut rig = Rig::new();
@@ -724,8 +722,8 @@ fn a_frame_that_does_not_go_on_ends_its_connection() {
     );
 }
 
-/// Strangers are few: of more, the one goes that has said nothing for longest. Acquaintances stay,
-/// however many.
+/// The number of unauthenticated peers is bounded: beyond, the one silent for longest is closed.
+/// Authenticated peers stay, however many.
 #[test]
 fn of_too_many_strangers_the_oldest_goes() {
     let mut rig = Rig::new();
@@ -756,8 +754,8 @@ fn of_too_many_strangers_the_oldest_goes() {
     assert!(rig.reactor.conns[friend].is_some());
 }
 
-/// (Planted by a stranger: it was waited for without an end.) A monitor's machine takes the
-/// connection and says nothing: another one is asked.
+/// (Planted by a reviewer: the wait had no end.) A monitor's machine accepts the connection and
+/// stays silent: another monitor is asked.
 #[test]
 fn a_monitor_that_does_not_greet_is_left() {
     let mut rig = Rig::new();

@@ -1,8 +1,8 @@
-//! What comes in: readiness, new connections, frames, and when to stop taking more from a client.
+//! Receiving: readiness, new connections, frames, and when to stop taking more from a client.
 //!
-//! Strangers are heard before acquaintances (`links.rs` on simultaneous dialing). A connection
-//! whose daemon has enough to do is paused: its bytes stay in the kernel, which slows the client
-//! down.
+//! Unauthenticated peers are handled before authenticated ones (`links.rs` on simultaneous
+//! dialing). A connection whose daemon is busy is paused: its bytes stay in the kernel, which slows
+//! the client down.
 
 use super::{
     CLIENT_INBOX_MAX, Reactor, STRANGERS_MAX, TELL_AGAIN, TOKEN_LISTENER, TOKEN_SIGNAL, TOKEN_WAKER,
@@ -16,7 +16,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 impl Reactor {
-    /// Accepts and receives. Strangers before acquaintances: see `links.rs` on simultaneous
+    /// Accepts and receives. Unauthenticated peers come first: see `links.rs` on simultaneous
     /// dialing.
     pub(super) fn take_frames(&mut self) {
         let events = std::mem::take(&mut self.events);
@@ -69,8 +69,8 @@ impl Reactor {
         } else if flags.contains(epoll::EventFlags::OUT) {
             self.mark_dirty(id);
         }
-        // Nothing is read from a paused one, so its end would not be met there; and epoll, which
-        // tells of these unasked, would do so again at once.
+        // A paused connection is not read from, so its end would not be detected there; and epoll,
+        // which always reports these events, would do so again at once.
         if self.conns[id].as_ref().is_some_and(|conn| conn.paused)
             && flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR)
         {
@@ -107,7 +107,8 @@ impl Reactor {
         }
     }
 
-    /// Strangers are few: the oldest goes. Whoever is what it says has said so within milliseconds.
+    /// The number of unauthenticated connections is bounded: closes the oldest. A working peer
+    /// identifies itself within milliseconds.
     pub(super) fn make_room(&mut self) {
         let strangers = self
             .conns
@@ -123,8 +124,8 @@ impl Reactor {
         }
     }
 
-    /// No descriptor is left for a connection. Who waits at the listeners would wake us again and
-    /// again: they are not looked at until the next housekeeping, when perhaps some are free.
+    /// Descriptors have run out. Waiting connections would wake us again and again: the listeners
+    /// are not polled until the next housekeeping, when descriptors may be free.
     fn stop_listening(&mut self, why: Errno) {
         self.deaf = true;
         for node in self.nodes.iter_mut().flatten() {
@@ -214,8 +215,7 @@ impl Reactor {
         }
     }
 
-    /// Hands on the frames that are in the buffer. False: no more is to be received from this
-    /// connection now.
+    /// Delivers the frames in the buffer. False: do not receive more from this connection now.
     pub(super) fn take_buffered(&mut self, id: usize) -> bool {
         loop {
             let Some(conn) = &mut self.conns[id] else {

@@ -1,5 +1,5 @@
-//! What goes out: to a daemon of this process by value, to others queued and written once per
-//! wake-up.
+//! Sending: to a daemon of this process by value; messages to others are queued and written once
+//! per wake-up.
 
 use super::{CLIENT_INBOX_MAX, Node, Reactor, Waiting};
 use crate::clock;
@@ -68,7 +68,7 @@ impl Reactor {
         }
     }
 
-    /// Writes once to every connection that has something.
+    /// Writes once to every connection with queued frames.
     pub(super) fn flush(&mut self) {
         let dirty = std::mem::take(&mut self.dirty);
         for &id in &dirty {
@@ -97,7 +97,7 @@ impl Reactor {
                 Err(errno) => self.lost(id, Some(errno), ""),
             }
         }
-        // Nothing above marks connections that are not new; keep the allocation.
+        // No step above marks existing connections; keep the allocation.
         if self.dirty.is_empty() {
             self.dirty = dirty;
             self.dirty.clear();
@@ -129,7 +129,7 @@ impl Reactor {
             conn.paused = false;
             let writing = conn.interest.1;
             self.set_interest(id, true, writing);
-            // Frames that were received whole already would not make the socket readable again.
+            // Frames that were received completely would not make the socket readable again.
             if self.take_buffered(id) {
                 self.waker.wake();
             }

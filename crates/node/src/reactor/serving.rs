@@ -1,7 +1,8 @@
-//! The roles' turns: inputs in order of arrival, a turn's outputs performed before the role's next.
+//! The roles' turns: inputs in order of arrival, a turn's outputs performed before the role's next
+//! turn.
 //!
-//! An OSD is given all that is here at once, so that what it owes each peer goes in one frame; what
-//! brings a map is a turn by itself. A monitor is given one input at a time: a committed change may
+//! An OSD gets all available inputs at once, so that its messages to each peer go in one frame; an
+//! input with a map is a turn by itself. A monitor gets one input at a time: a committed change may
 //! change its map with any of them.
 
 use super::{Node, Reactor, Waiting, submit_failure};
@@ -21,11 +22,11 @@ use rustix::io::Errno;
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-/// Operations of clients in one turn: between two it is asked whether more are wanted.
+/// Clients' operations per turn: between two turns the role is asked whether it accepts more.
 const CLIENT_TURN: usize = 64;
 
 impl Reactor {
-    /// Gives every role what is in hand. Returns whether anything happened.
+    /// Gives every role its pending inputs. Returns whether there were any.
     pub(super) fn round(&mut self) -> bool {
         let mut any = false;
         for at in 0..self.nodes.len() {
@@ -54,7 +55,7 @@ impl Reactor {
         {
             node.halt(submit_failure(node.entity, error));
         }
-        // After everything in hand was received, never before: leases are counted from it.
+        // After all pending inputs were received, never before: leases are counted from it.
         let now = clock::now();
         if let Some(call) = node.device.as_ref().and_then(|news| news.take()) {
             any = true;
@@ -76,8 +77,8 @@ impl Reactor {
             .map(Input::Store)
             .chain(ended.into_iter().map(Input::Done));
         self.seek_monitor(node, at, now);
-        // Only what is here now: answers to it come in the next round, after the other daemons had
-        // their turn.
+        // Only the current inputs: answers to them are delivered in the next round, after the other
+        // daemons' turns.
         let mut inbox = std::mem::take(&mut node.inbox);
         let late = Cell::new(0);
         loop {
@@ -105,7 +106,7 @@ impl Reactor {
         let mut left = node.client_inbox.len();
         while left > 0 && node.role.wants_client_work() && node.halted.is_none() {
             any = true;
-            // What a role says to a client that watches is owed to it from then on.
+            // From here on, messages for a client's watch count as owed to it.
             let watch = node.client_inbox.front().and_then(Waiting::watch);
             let count = if node.role.takes_many() {
                 left.min(CLIENT_TURN)
@@ -149,7 +150,7 @@ impl Reactor {
         any
     }
 
-    /// The watchdog has seen something about a store's device.
+    /// The watchdog has reported a change of a store's device.
     pub(super) fn on_device(
         &mut self,
         node: &mut Node,
@@ -251,8 +252,8 @@ impl Reactor {
     }
 }
 
-/// How much of what has arrived is one turn, with what its own threads tell the role if they do:
-/// what brings a map is one by itself.
+/// Number of pending inputs that form one turn, together with reports of the role's own threads if
+/// `is_told`: an input with a map is a turn by itself.
 fn turn_length(is_told: bool, inbox: &VecDeque<Waiting>) -> usize {
     match inbox.iter().position(|waiting| waiting.input.is_map()) {
         Some(0) => usize::from(!is_told),
@@ -261,13 +262,13 @@ fn turn_length(is_told: bool, inbox: &VecDeque<Waiting>) -> usize {
     }
 }
 
-/// What is left of an inbox goes before what has arrived meanwhile; its memory is kept.
+/// Puts the rest of an inbox before inputs that have arrived meanwhile; its memory is kept.
 fn give_back(inbox: &mut VecDeque<Waiting>, mut left: VecDeque<Waiting>) {
     left.append(inbox);
     *inbox = left;
 }
 
-/// A device that ran out of space says so, however the store took its error.
+/// Reports that a device ran out of space, whatever error the store reported.
 fn say_as_the_disk_did(event: &mut Event, blocks: &Blocks) {
     if let Event::Failed(failure) = event
         && blocks.ran_out()
@@ -277,7 +278,7 @@ fn say_as_the_disk_did(event: &mut Event, blocks: &Blocks) {
 }
 
 impl Waiting {
-    /// Its input, unless the lease on which it rests has run out.
+    /// Its input, unless the lease on which it depends has expired.
     fn in_time(self, late: &Cell<u64>) -> Option<Input> {
         if self.before.is_some_and(|before| clock::now() >= before) {
             late.set(late.get() + 1);
@@ -286,7 +287,7 @@ impl Waiting {
         Some(self.input)
     }
 
-    /// The watch of metadata that it asks for, and who does.
+    /// The metadata watch that it requests, with its client.
     fn watch(&self) -> Option<(Entity, u64)> {
         match &self.input {
             Input::Message {
@@ -305,8 +306,8 @@ mod tests {
     use nacre_types::{Epoch, MonId};
     use nacre_wire::msg::monitor::MapFull;
 
-    /// (The command line's tests.) A turn began with what the store said and went on with a change
-    /// of the map: frames of the former would have borne the epoch of the latter.
+    /// (Found by the command line's tests.) A turn began with the store's events and continued with
+    /// a map change: frames of the former would have carried the epoch of the latter.
     #[test]
     fn what_brings_a_map_is_a_turn_by_itself() {
         let map = || Input::Message {

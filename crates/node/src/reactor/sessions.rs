@@ -1,8 +1,8 @@
-//! Connections that are open and carry nothing: sessions with monitors that hang, peers whose
+//! Connections that are open but carry nothing: sessions with monitors that hang, peers whose
 //! machine is gone.
 //!
-//! Monitors are asked ([`crate::vigil`]). Between OSDs the roles ping each other. What is left to
-//! the kernel is a peer that does not even acknowledge: [`net::watch`].
+//! Monitors are pinged ([`crate::vigil`]). Between OSDs the roles ping each other. A peer that does
+//! not even acknowledge is left to the kernel: [`net::watch`].
 
 use super::Reactor;
 use crate::conn::{Conn, State};
@@ -13,22 +13,22 @@ use nacre_types::{Entity, Time};
 use nacre_wire::Message;
 use std::time::Duration;
 
-/// A handshake takes at most this long.
+/// Time limit of a handshake.
 const GREETING_MAX: Duration = Duration::from_secs(5);
 /// The same with a monitor while there are others to try: it may hang.
 const GREETING_MON_MAX: Duration = Duration::from_secs(2);
 
-/// A frame that hardly comes further for so long ends its connection.
+/// A frame that makes hardly any progress for this long ends its connection.
 const FRAME_STALL_MAX: Duration = Duration::from_secs(10);
-/// The same, while frames that stall reserve more than [`STALLED_BYTES_MAX`] together.
+/// The same, while stalled frames reserve more than [`STALLED_BYTES_MAX`] together.
 const FRAME_STALL_MUCH: Duration = Duration::from_secs(1);
-/// What frames that stall may reserve together.
+/// Memory that stalled frames may reserve together.
 const STALLED_BYTES_MAX: usize = 128 << 20;
 
-/// Which connections end, of those whose frames stall: `(connection, for how long, bytes
+/// Selects the connections to end, of those with stalled frames: `(connection, for how long, bytes
 /// reserved)`.
 fn stalled_too_long(mut stalled: Vec<(usize, Duration, usize)>) -> Vec<usize> {
-    // The longest first: whoever has a slow network makes progress at least.
+    // The longest first: a peer with a slow network at least makes progress.
     stalled.sort_by_key(|(id, time, _)| (std::cmp::Reverse(*time), *id));
     let mut reserved: usize = stalled.iter().map(|(_, _, bytes)| bytes).sum();
     let mut ended = Vec::new();
@@ -43,8 +43,8 @@ fn stalled_too_long(mut stalled: Vec<(usize, Duration, usize)>) -> Vec<usize> {
 }
 
 impl Reactor {
-    /// Ends connections whose frames have begun and do not go on: each keeps the memory of a whole
-    /// frame.
+    /// Ends connections with partial frames that make no progress: each holds the memory of a
+    /// complete frame.
     pub(super) fn end_stalled_frames(&mut self, now: Time) {
         let open = self
             .conns
@@ -75,8 +75,8 @@ impl Reactor {
         }
     }
 
-    /// Ends connections between daemons of which one has not read for long: what waits for it
-    /// would wait in memory. (Over TCP the kernel does, too: [`net::watch`].)
+    /// Ends connections between daemons if the peer has not read for long: its queue would stay in
+    /// memory. (Over TCP the kernel does, too: [`net::watch`].)
     pub(super) fn end_unread(&mut self, now: Time) {
         let is_daemon = |who: Entity| !matches!(who, Entity::Client(_));
         for id in 0..self.conns.len() {
@@ -121,8 +121,8 @@ impl Reactor {
         }
     }
 
-    /// Looks whether the monitors at the other ends of the daemons' sessions still work. Those in
-    /// this process need no looking at.
+    /// Checks whether the monitors of the daemons' sessions still work. Those in this process need
+    /// no check.
     pub(super) fn watch_sessions(&mut self) {
         for at in 0..self.nodes.len() {
             let Some(node) = &mut self.nodes[at] else {
@@ -134,8 +134,8 @@ impl Reactor {
             let Some(id) = node.links.conn(Entity::Mon(mon)) else {
                 continue;
             };
-            // A command that waits for a majority gets its answer, a better one than the end of the
-            // session.
+            // A command that waits for a majority gets its answer, which tells more than the end of
+            // the session.
             let waits = node.role.awaits_monitors();
             let choice = node.links.mon.has_choice();
             let (me, epoch) = (node.entity, node.role.epoch());
@@ -161,7 +161,7 @@ impl Reactor {
 mod tests {
     use super::*;
 
-    /// F61: eight frames that stalled pinned 504 MiB for ever.
+    /// F61: eight stalled frames pinned 504 MiB for ever.
     #[test]
     fn frames_that_stall_end_sooner_when_they_reserve_much() {
         let s = Duration::from_secs;

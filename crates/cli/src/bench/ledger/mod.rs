@@ -1,13 +1,14 @@
-//! `nacre bench ledger`: objects of which is written down what was acknowledged, and reading them
-//! back from whoever is left.
+//! `nacre bench ledger`: records the acknowledged content of objects, and reads them back from the
+//! remaining OSDs.
 //!
 //! ```text
-//!  write:  clients × own objects ─▶ FILE (what each may be) · FILE.waiting (who waits for an answer now, for how long)
-//!  verify: FILE ─▶ every object read and listed, in all groups or in those of one OSD
-//!  probe:  an object in every group ─▶ written, called, read, deleted, each within a bound
+//!  write:  clients × own objects ─▶ FILE (possible contents of each) · FILE.waiting (clients waiting for an answer, and how long)
+//!  verify: FILE ─▶ every object read and listed, in all PGs or in those of one OSD
+//!  probe:  an object in every PG ─▶ written, called, read, deleted, each within a bound
 //! ```
-//! An object belongs to one client, which has one operation in flight; so what it must be is known,
-//! unless an operation's end is not: then it may be either, and is left alone from then on.
+//! An object belongs to one client, which has one operation in flight, so its expected content is
+//! known. If the result of an operation is unknown the object may have either content, and is not
+//! changed any more.
 
 mod model;
 mod verify;
@@ -57,7 +58,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// The pool that is worked in.
+    /// The pool to use.
     pub fn pool(&self) -> &str {
         match self {
             Self::Write { pool, .. } => pool,
@@ -67,10 +68,10 @@ impl Command {
     }
 }
 
-/// Runs it.
+/// Runs the benchmark.
 ///
 /// # Errors
-/// When the cluster cannot be reached, or an object is not what it must be.
+/// When the cluster cannot be reached, or an object does not have the expected content.
 pub fn run(command: &Command, place: &Place, pool: PoolId, out: &mut Out) -> Result<()> {
     match command {
         Command::Verify(arguments) => verify::verify(arguments, &mut *place.connect()?, pool, out),
@@ -96,7 +97,7 @@ pub fn run(command: &Command, place: &Place, pool: PoolId, out: &mut Out) -> Res
     }
 }
 
-/// Wrong answers that are shown.
+/// Maximum number of wrong answers shown.
 const SHOWN: usize = 20;
 
 fn beside(file: &Path, ending: &str) -> PathBuf {
@@ -106,14 +107,14 @@ fn beside(file: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// What all clients share.
+/// State shared by all clients.
 struct Shared {
     pool: PoolId,
     objects: u64,
     pause: Duration,
     run: Run,
     stop: PathBuf,
-    /// By client: what is in flight, and since when.
+    /// By client: the operation in flight, and its start.
     waiting: Vec<Mutex<Option<(Instant, String)>>>,
 }
 
@@ -122,7 +123,7 @@ impl Shared {
         self.run.is_over() || self.stop.exists()
     }
 
-    /// Who waits now: oldest first.
+    /// Clients that wait now, the longest first.
     fn waiting(&self) -> Value {
         let now = Instant::now();
         let one = |waiting: &Mutex<Option<(Instant, String)>>| {
@@ -142,7 +143,7 @@ impl Shared {
     }
 }
 
-/// What a client leaves: what its objects may be, and how it went.
+/// Result of a client: the possible contents of its objects, and its counters.
 #[derive(Default)]
 struct Left {
     /// By name: digests, and the last change.
@@ -163,7 +164,7 @@ fn write(shared: &Shared, place: &Place, file: &Path, out: &mut Out) -> Result<(
         let tell = scope.spawn(|| {
             let (path, new) = (beside(file, "waiting"), beside(file, "waiting.new"));
             while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                // Read by others while it is written: it is replaced as a whole.
+                // Others read it while it is written: replace it atomically.
                 let _ = std::fs::write(&new, shared.waiting().to_string())
                     .and_then(|()| std::fs::rename(&new, &path));
                 std::thread::sleep(Duration::from_millis(200));
@@ -217,7 +218,7 @@ fn write(shared: &Shared, place: &Place, file: &Path, out: &mut Out) -> Result<(
     }
 }
 
-/// One client until the time is up.
+/// Runs one client until the time is up.
 fn client(shared: &Shared, number: usize, mut cluster: Box<dyn Session>) -> Result<Left> {
     let run = &shared.run;
     let mut draw = run.dice(number as u64 + 1);
@@ -307,7 +308,7 @@ fn client(shared: &Shared, number: usize, mut cluster: Box<dyn Session>) -> Resu
                 );
                 states.remove(&name);
             }
-            // Nothing of it happened. That there is no object is an answer, and here a wrong one.
+            // It was not executed. A missing object is a valid answer, and here a wrong one.
             (Some(change), Err(why)) => {
                 if matches!(why, Failed::Refused(OpFailure::NotFound {})) && state.is_some() {
                     left.wrong.push(format!(

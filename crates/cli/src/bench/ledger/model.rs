@@ -1,4 +1,4 @@
-//! What an object must be: a copy of it in memory, changed as the cluster is asked to change it.
+//! The expected content of an object: a model in memory, changed like the object in the cluster.
 
 use crate::objects::{Ended, Failed, operation};
 use anyhow::{Result, bail};
@@ -9,11 +9,11 @@ use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use std::collections::BTreeMap;
 
-/// Most bytes that an object of a ledger has.
+/// Maximum size of an object of a ledger.
 pub const SIZE_MAX: u64 = 1 << 20;
 /// Keys of an object's omap, besides the counter.
 const KEYS: u64 = 8;
-/// The key that the class `tally` counts in.
+/// The key of the counter of the class `tally`.
 const COUNTER: &[u8] = b"counter";
 const ATTR: &str = "mark";
 
@@ -31,7 +31,7 @@ pub struct Content {
 /// An object; `None`: there is none.
 pub type State = Option<Content>;
 
-/// What stands in a ledger for a state.
+/// The entry in a ledger for a state.
 pub fn digest(state: &State) -> String {
     let Some(content) = state else {
         return "absent".to_owned();
@@ -50,9 +50,9 @@ pub fn digest(state: &State) -> String {
     hasher.finalize().to_hex()[..24].to_owned()
 }
 
-/// A change: what to ask for, and what is so afterwards.
+/// A change: the operation, and the state afterwards.
 pub struct Change {
-    /// For people.
+    /// Human-readable description.
     pub what: String,
     /// The operation's parts.
     pub ops: Vec<SubOp>,
@@ -60,11 +60,11 @@ pub struct Change {
     pub payload: Payload,
     /// The object afterwards.
     pub after: State,
-    /// What a class call must answer.
+    /// The expected output of a class call.
     pub output: Option<Bytes>,
 }
 
-/// Bytes that nobody else writes, of a length that is small mostly, and sometimes many blocks.
+/// Unique bytes, of a length that is mostly small, and sometimes many blocks.
 fn bytes(draw: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
     let length = match draw(16) {
         0 => 0,
@@ -89,7 +89,7 @@ fn length(bytes: &[u8]) -> u64 {
     bytes.len() as u64
 }
 
-/// Draws a change of an object.
+/// Draws a random change of an object.
 pub fn change(state: &State, draw: &mut impl FnMut(u64) -> u64) -> Change {
     let Some(content) = state else {
         return put(state, draw);
@@ -178,8 +178,7 @@ pub fn change(state: &State, draw: &mut impl FnMut(u64) -> u64) -> Change {
             )
         }
         14..=17 => {
-            // Executed twice it would count twice: what it answers and what is read afterwards says
-            // so.
+            // Executed twice it would count twice: its output and later reads show it.
             let class = if draw(2) == 0 { "tally" } else { "chaos_tally" };
             let before = after
                 .omap
@@ -245,7 +244,7 @@ fn put(state: &State, draw: &mut impl FnMut(u64) -> u64) -> Change {
     }
 }
 
-/// Reads all of an object in one operation.
+/// Reads a whole object in one operation.
 pub fn read(pool: PoolId, object: ObjectId) -> Operation {
     let omap = SubOp::OmapList {
         after: Bytes::new(),
@@ -262,10 +261,10 @@ pub fn read(pool: PoolId, object: ObjectId) -> Operation {
     operation(pool, object, ops, Payload::new())
 }
 
-/// What [`read`] found.
+/// The state found by [`read`].
 ///
 /// # Errors
-/// When the answer has not the form that it must have.
+/// When the answer has an unexpected form.
 pub fn state_of(ended: Ended) -> Result<Result<State, Failed>> {
     let done = match ended {
         Ok(done) => done,

@@ -1,4 +1,4 @@
-//! Reading a ledger's objects back, and asking every group for something.
+//! Reading a ledger's objects back, and probing every PG.
 
 use super::SHOWN;
 use super::model::{digest, read, state_of};
@@ -48,7 +48,7 @@ fn group(name: &str, groups: u32) -> u32 {
 /// See the module head.
 ///
 /// # Errors
-/// When anything is not what it must be.
+/// When anything is not as expected.
 pub fn verify(
     arguments: &Verify,
     cluster: &mut dyn Session,
@@ -211,7 +211,7 @@ pub fn probe(
     ];
     let (mut wrong, mut worst) = (Vec::new(), (Duration::ZERO, String::new()));
     for (what, payload, ops) in steps {
-        // All groups at once: one that hangs must not hide the others.
+        // All PGs at once: one that hangs must not hide the others.
         let mut ended = |(group, begun): (u32, Instant), ended: Ended| -> Result<()> {
             let took = begun.elapsed();
             let line = format!("{what} in group {group:x}: {} ms", took.as_millis());

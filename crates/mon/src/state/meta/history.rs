@@ -1,15 +1,16 @@
 //! The events of the newest revisions, for watches that begin in the past. Bounded by count and
-//! bytes; what is older is *compacted*.
+//! bytes; older revisions are *compacted*.
 
 use nacre_wire::msg::meta::{MetaEvent, MetaSpan};
 use std::collections::VecDeque;
 
-/// Revisions kept at most.
+/// Maximum number of revisions kept.
 pub const REVISIONS_MAX: usize = 10_000;
-/// Bytes of events kept at most: the history is in every snapshot.
+/// Maximum bytes of events kept: the history is in every snapshot.
 pub const BYTES_MAX: usize = 4 << 20;
 
-/// See the module head. Dense: one list of events per revision, the last is the store's newest.
+/// See the module head. Dense: one list of events per revision, the last is the store's newest
+/// revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     steps: VecDeque<Vec<MetaEvent>>,
@@ -51,7 +52,7 @@ impl History {
             self.bytes -= weight(&gone);
         }
     }
-    /// The oldest revision whose events are kept; the next one when none are.
+    /// The oldest revision whose events are kept; the next revision when none are.
     #[must_use]
     pub fn oldest(&self) -> u64 {
         self.newest + 1 - self.steps.len() as u64
@@ -75,7 +76,7 @@ impl History {
         self.steps
             .get(usize::try_from(revision.checked_sub(self.oldest())?).ok()?)
     }
-    /// Asserts its end.
+    /// Asserts that it ends at this revision.
     pub fn check(&self, revision: u64) {
         assert_eq!(
             self.newest, revision,

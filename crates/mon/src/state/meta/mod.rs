@@ -1,15 +1,15 @@
 //! Service metadata: the replicated part (Malacology §4.1; MAL-10, -11, -13).
 //!
 //! ```text
-//!  MetaEntry ─▶ carried out before? ─▶ guards hold? ─▶ compares ─▶ draft of one branch ─▶ limits? ─▶ revision + 1
+//!  MetaEntry ─▶ executed before? ────▶ guards hold? ─▶ compares ─▶ draft of one branch ─▶ limits? ─▶ revision + 1
 //!                   │ yes: its answer       │ no: Moved     (nothing of it on any error)          ├▶ pairs, leases' keys
 //!                   ▼                       ▼ leader judges again                                  ├▶ history ─▶ watches
 //!                                                                                                  └▶ pending ─▶ triggers
 //! ```
-//! Applying is total and the same everywhere: it reads no settings and no clock. What the leader
-//! found in the settings stands in the entry.
+//! Applying is total and the same everywhere: it reads no settings and no clock. The leader copies
+//! what it needs of the settings into the entry.
 //!
-//! Invariants (checked by [`Meta::check_all`], what is cheap of them by [`Meta::check`]):
+//! Invariants (checked by [`Meta::check_all`], the cheap ones also by [`Meta::check`]):
 //! 1. A revision changes at least one key, and its events are exactly those changes; `history` is
 //!    dense and ends at `revision`.
 //! 2. `created ≤ modified ≤ revision` and `version ≥ 1` for every key.
@@ -35,11 +35,11 @@ use record::{
 use sessions::{Known, Sessions};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Triggers that set each other off end here.
+/// Maximum depth of triggers that trigger each other.
 pub const DEPTH_MAX: u32 = 8;
-/// Runs of a namespace's triggers that may wait: what triggers themselves set off beyond it is left
-/// out. Eight triggers that each write where all eight look would otherwise be sixteen million runs
-/// of one change.
+/// Maximum number of pending trigger runs of a namespace: further runs caused by triggers
+/// themselves are dropped. Otherwise eight triggers that each write where all eight look would turn
+/// one change into sixteen million runs.
 pub const CASCADE_MAX: usize = 1_000;
 
 /// The namespace of a trigger, whose name is `namespace/name`.
@@ -52,7 +52,7 @@ pub fn namespace_of_trigger(name: &Name) -> Name {
 /// A line for the cluster log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// What the log has once; empty: each time.
+    /// The key by which the log holds it once; empty: it is logged each time.
     pub once: String,
     /// The line.
     pub text: String,
@@ -65,33 +65,33 @@ impl From<String> for Said {
         }
     }
 }
-/// Leases at most.
+/// Maximum number of leases.
 pub const LEASES_MAX: usize = 100_000;
-/// Bytes of leases in an image.
+/// Maximum bytes of leases in an image.
 pub const LEASES_BYTES_MAX: usize = 4 << 20;
-/// Bytes of what triggers are still to be told, in an image.
+/// Maximum bytes of pending trigger runs in an image.
 pub const PENDING_BYTES_MAX: usize = 4 << 20;
 
-/// What became of an entry.
+/// The outcome of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was carried out, or refused for good; tell whoever asked.
+    /// It was executed, or refused for good; answer the requester.
     Done {
-        /// The revision it made, or the newest.
+        /// The revision that it made, or the newest.
         revision: u64,
         /// The answer.
         result: MetaResult,
     },
-    /// What the leader had judged by has changed meanwhile: nothing was done.
+    /// A guard of the leader's judgement failed: nothing was done.
     Moved,
 }
 
-/// What a namespace takes.
+/// Usage of a namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes of keys and values.
     pub bytes: u64,
-    /// Keys.
+    /// Number of keys.
     pub keys: u64,
 }
 
@@ -110,11 +110,11 @@ pub struct Meta {
     history: History,
     leases: BTreeMap<u64, Lease>,
     last_lease: u64,
-    /// Grows whenever a lease comes or goes.
+    /// Incremented whenever a lease is created or ended.
     leases_changed: u64,
     sessions: Sessions,
     pending: Vec<MetaPending>,
-    /// How many of them there are, by namespace.
+    /// Number of pending runs, by namespace.
     pending_of: BTreeMap<Name, usize>,
     /// Bytes of `pending` and of `leases`, as an image has them.
     pending_bytes: usize,
@@ -122,12 +122,12 @@ pub struct Meta {
     usage: BTreeMap<Name, Usage>,
 }
 
-/// What a lease takes in an image.
+/// Size of a lease in an image.
 fn bytes_of_lease(holding: &MetaHolding) -> usize {
     32 + holding.owner.as_bytes().len()
 }
 
-/// What a trigger's run takes in an image.
+/// Size of a trigger run in an image.
 fn bytes_of_run<'a>(trigger: &Name, events: impl Iterator<Item = &'a MetaEvent>) -> usize {
     let told = |event: &MetaEvent| match event {
         MetaEvent::Put { pair } => 64 + bytes_of(pair) as usize,
@@ -136,7 +136,7 @@ fn bytes_of_run<'a>(trigger: &Name, events: impl Iterator<Item = &'a MetaEvent>)
     64 + trigger.as_bytes().len() + events.map(told).sum::<usize>()
 }
 
-/// What of these events a trigger is told.
+/// The part of these events that concerns a trigger.
 fn told_to<'a>(
     trigger: &'a MetaTrigger,
     events: &'a [MetaEvent],
@@ -221,7 +221,7 @@ impl Meta {
     pub fn get(&self, key: &Name) -> Option<&MetaPair> {
         self.pairs.get(key)
     }
-    /// The revision that changed a key last; 0 when there is none such.
+    /// The revision of a key's last change; 0 when it does not exist.
     #[must_use]
     pub fn modified(&self, key: &Name) -> u64 {
         self.pairs.get(key).map_or(0, |pair| pair.modified)
@@ -240,22 +240,22 @@ impl Meta {
     pub const fn history(&self) -> &History {
         &self.history
     }
-    /// What triggers have yet to do, oldest first.
+    /// Pending trigger runs, oldest first.
     #[must_use]
     pub fn pending(&self) -> &[MetaPending] {
         &self.pending
     }
-    /// How many of them a namespace has.
+    /// Number of pending runs of a namespace.
     #[must_use]
     pub fn pending_of(&self, namespace: &Name) -> usize {
         self.pending_of.get(namespace).copied().unwrap_or_default()
     }
-    /// What a namespace takes; the empty one is all together.
+    /// Usage of a namespace; the empty one stands for all together.
     #[must_use]
     pub fn usage(&self, namespace: &Name) -> Usage {
         self.usage.get(namespace).copied().unwrap_or_default()
     }
-    /// What is known of a request.
+    /// Looks up a request in the sessions.
     #[must_use]
     pub fn known(&self, who: &MetaWho) -> Known {
         self.sessions.look(who)
@@ -281,13 +281,13 @@ impl Meta {
             keys: lease.keys.len() as u64,
         })
     }
-    /// Grows whenever a lease comes or goes.
+    /// Incremented whenever a lease is created or ended.
     #[must_use]
     pub const fn leases_changed(&self) -> u64 {
         self.leases_changed
     }
 
-    /// Carries out one entry at the map's `epoch`; lines for the cluster log go to `said`.
+    /// Executes one entry at the map's `epoch`; lines for the cluster log go to `said`.
     pub fn apply(&mut self, epoch: Epoch, entry: MetaEntry, said: &mut Vec<Said>) -> Outcome {
         self.entries += 1;
         let MetaEntry { who, act, terms } = entry;
@@ -416,14 +416,14 @@ impl Meta {
                 let is = |pending: &MetaPending| {
                     pending.trigger == trigger && pending.revision == revision
                 };
-                // Proposed twice, by two leaders: the first one's is done.
+                // Proposed twice, by two leaders: the first one has been applied.
                 let Some(at) = self.pending.iter().position(is) else {
                     return Ok(MetaResult::Transacted {
                         succeeded: false,
                         answers: Vec::new(),
                     });
                 };
-                // Also when its changes are refused: it would be refused for ever.
+                // Also when its changes are refused: they would be refused for ever.
                 let run = self.pending.remove(at);
                 self.pending_bytes -= bytes_of_run(&run.trigger, run.events.iter());
                 let namespace = namespace_of_trigger(&trigger);
@@ -488,7 +488,7 @@ impl Meta {
                 }
             }
             let usage = self.usage(&limit.namespace);
-            // Whoever makes it smaller may, also where the limit was lowered.
+            // A change that reduces the usage is allowed, even if the limit was lowered below it.
             let over = |used: u64, (old, new): (u64, u64), limit: u64| {
                 new > old && used - old + new > limit
             };
@@ -507,8 +507,8 @@ impl Meta {
         Ok(())
     }
 
-    /// Whether what triggers are to be told of a client's change is within bounds. Leaders admit
-    /// none when half of it waits; of other changes it is left out instead (`commit`).
+    /// Whether the trigger runs of a client's change are within bounds. Leaders refuse changes when
+    /// half of the bound is pending; runs of other changes are dropped instead (`commit`).
     fn triggers_have_room(&self, events: &[MetaEvent], terms: &MetaTerms) -> Result<(), MetaError> {
         let runs = terms
             .triggers
@@ -562,7 +562,7 @@ impl Meta {
                 None
             };
             if let Some(why) = left_out {
-                // Once: it may be so for thousands of them.
+                // Logged once: it may concern thousands of runs.
                 let once = format!("trigger {name} is not run: {why}");
                 said.push(Said {
                     once,
@@ -617,16 +617,16 @@ impl Meta {
         self.count(&old, false);
     }
 
-    /// How often leases changed is each monitor's own count.
+    /// The count of lease changes is each monitor's own.
     pub(super) const fn count_leases_like(&mut self, other: &Self) {
         self.leases_changed = other.leases_changed;
     }
-    /// Whether half of what triggers may be told is still to be told.
+    /// Whether half of the bound for trigger runs is pending.
     #[must_use]
     pub const fn triggers_are_behind(&self) -> bool {
         self.pending_bytes > PENDING_BYTES_MAX / 2
     }
-    /// How many there are.
+    /// Number of leases.
     #[must_use]
     pub fn leases_held(&self) -> usize {
         self.leases.len()

@@ -1,4 +1,4 @@
-//! Service metadata as it stands in the consensus log and in snapshots. `docs/formats/mon.md`.
+//! Service metadata as encoded in the consensus log and in snapshots. `docs/formats/mon.md`.
 
 use nacre_types::{Entity, Instance, Name};
 use nacre_wire::msg::meta::{
@@ -7,97 +7,97 @@ use nacre_wire::msg::meta::{
 use nacre_wire::{wire_enum, wire_record};
 use std::collections::BTreeMap;
 
-/// Who asked for an entry, so that it is carried out once.
+/// The requester of an entry, so that it is executed once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaWho {
     /// The client.
     pub client: Entity,
-    /// Which life of it.
+    /// Its instance.
     pub instance: Instance,
     /// Its number for the request.
     pub sequence: u64,
-    /// Below, it needs no answer remembered.
+    /// Requests below this number need no remembered answer.
     pub answered_below: u64,
-    /// The newest revision it knew when it first asked.
+    /// The newest revision that it knew when it first sent the request.
     pub known: u64,
-    /// Whether it asked before.
+    /// Whether the request was sent before.
     pub again: bool,
-    /// Its name: the owner of the leases it takes.
+    /// Its name: the owner of the leases that it takes.
     pub name: Name,
 }
 wire_record!(MetaWho version 1 compat 1 { client, instance, sequence, answered_below, known, again, name });
 
-/// The leader's judgement rests on this key not having changed.
+/// The leader's judgement requires that this key has not changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaGuard {
-    /// Which.
+    /// The key.
     pub key: Name,
     /// Its revision then; 0: it did not exist.
     pub modified: u64,
 }
 wire_record!(MetaGuard version 1 compat 1 { key, modified });
 
-/// The leader's judgement rests on nothing of this span having been written since; deletions do not
-/// matter to it.
+/// The leader's judgement requires that no key of this span was written since; deletions do not
+/// matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaQuiet {
-    /// Which keys, those that did not exist among them.
+    /// The keys, including those that did not exist.
     pub span: MetaSpan,
     /// The store's revision then.
     pub since: u64,
 }
 wire_record!(MetaQuiet version 1 compat 1 { span, since });
 
-/// What a namespace may hold.
+/// Limits of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaLimit {
-    /// Which; empty: all together.
+    /// The namespace; empty: all together.
     pub namespace: Name,
-    /// Most bytes of keys and values.
+    /// Maximum bytes of keys and values.
     pub bytes: u64,
-    /// Most keys.
+    /// Maximum number of keys.
     pub keys: u64,
 }
 wire_record!(MetaLimit version 1 compat 1 { namespace, bytes, keys });
 
-/// Changes of these keys are to be followed by something.
+/// A trigger on changes of these keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaTrigger {
     /// `namespace/name`.
     pub name: Name,
-    /// Keys that begin so.
+    /// Prefix of its keys.
     pub prefix: Name,
 }
 wire_record!(MetaTrigger version 1 compat 1 { name, prefix });
 
-/// What the leader found in the namespaces' settings. It stands in the entry, so that applying
-/// never reads settings, whose form may grow: monitors of two versions apply alike.
+/// What the leader read in the namespaces' settings. The entry contains it, so that applying never
+/// reads settings, whose format may be extended: monitors of two versions apply alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetaTerms {
     /// If one does not hold, the entry does nothing, and the leader judges again.
     pub guards: Vec<MetaGuard>,
-    /// Of the namespaces that are written.
+    /// Limits of the written namespaces.
     pub limits: Vec<MetaLimit>,
-    /// Of the namespaces that are written.
+    /// Triggers of the written namespaces.
     pub triggers: Vec<MetaTrigger>,
-    /// How many triggers led to this one after another.
+    /// Number of triggers that led to this one after another.
     pub depth: u32,
-    /// As `guards`, for what the leader looked for and did not find.
+    /// As `guards`, for keys that the leader looked for and did not find.
     pub quiet: Vec<MetaQuiet>,
 }
-// Compat 2: a monitor that left it out would apply what others do not.
+// Compat 2: a monitor that ignored it would apply what others do not.
 wire_record!(MetaTerms version 2 compat 2 { guards, limits, triggers, depth } since 2 { quiet });
 
-/// What is to be done.
+/// The operation of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetaAct {
     /// A transaction.
     Transact {
-        /// All must hold.
+        /// All must hold to choose `then`.
         compares: Vec<MetaCompare>,
-        /// If they do.
+        /// Executed if they hold.
         then: Vec<MetaOp>,
-        /// If they do not.
+        /// Executed if they do not.
         otherwise: Vec<MetaOp>,
     },
     /// A new lease.
@@ -105,32 +105,31 @@ pub enum MetaAct {
         /// In milliseconds.
         ttl_ms: u64,
     },
-    /// A lease ends: its owner says so, or the leader has not heard of it for its time.
+    /// Ends a lease: its owner requests it, or it has expired at the leader.
     Revoke {
-        /// Which.
+        /// The lease.
         lease: u64,
     },
-    /// What a trigger did; its event is done with.
+    /// Result of a trigger run; its event is done.
     Fired {
-        /// Which trigger.
+        /// The trigger.
         trigger: Name,
-        /// For which revision.
+        /// The revision of its event.
         revision: u64,
         /// The changes.
         ops: Vec<MetaOp>,
         /// For the cluster log.
         lines: Vec<String>,
     },
-    /// Nothing: the request was judged and refused. It stands in the log so that no late copy of it
-    /// is carried out after its client was told.
+    /// Nothing: the request was judged and refused. The entry ensures that no late copy of the
+    /// request is executed after its client was told.
     Refuse {
-        /// Why.
+        /// The reason.
         error: MetaError,
     },
 }
 impl MetaAct {
-    /// Whether it changes nothing, whatever its compares choose: carried out twice, it did no more
-    /// than once.
+    /// Whether it changes nothing in either branch: executing it twice is harmless.
     #[must_use]
     pub fn only_reads(&self) -> bool {
         let reads = |ops: &[MetaOp]| ops.iter().all(|op| matches!(op, MetaOp::Get { .. }));
@@ -148,11 +147,11 @@ wire_enum!(MetaAct {
 /// One entry: at most one new revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaEntry {
-    /// Nobody: the leader itself.
+    /// The requester; `None`: the leader itself.
     pub who: Option<MetaWho>,
-    /// What.
+    /// The operation.
     pub act: MetaAct,
-    /// What the leader found in the settings.
+    /// What the leader read in the settings.
     pub terms: MetaTerms,
 }
 wire_record!(MetaEntry version 1 compat 1 { who, act, terms });
@@ -162,7 +161,7 @@ wire_record!(MetaEntry version 1 compat 1 { who, act, terms });
 pub struct MetaHolding {
     /// In milliseconds.
     pub ttl_ms: u64,
-    /// Whose.
+    /// Its owner.
     pub owner: Name,
 }
 wire_record!(MetaHolding version 1 compat 1 { ttl_ms, owner });
@@ -170,39 +169,39 @@ wire_record!(MetaHolding version 1 compat 1 { ttl_ms, owner });
 /// A client's latest answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaSession {
-    /// Which life of the client.
+    /// The client's instance.
     pub instance: Instance,
     /// Requests below are answered and forgotten.
     pub low: u64,
-    /// The store's revision when it was last heard of.
+    /// The store's revision at its last request.
     pub revision: u64,
-    /// Counts entries: whoever was heard of least lately goes first.
+    /// Count of entries at its last request: the session with the lowest is dropped first.
     pub touched: u64,
     /// By sequence: the revision and the result.
     pub results: BTreeMap<u64, (u64, MetaResult)>,
 }
 wire_record!(MetaSession version 1 compat 1 { instance, low, revision, touched, results });
 
-/// A trigger's work that is not done yet.
+/// A pending trigger run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaPending {
     /// `namespace/name`.
     pub trigger: Name,
-    /// The revision that set it off.
+    /// The revision that triggered it.
     pub revision: u64,
-    /// How many triggers led to it one after another, itself included.
+    /// Number of triggers that led to it one after another, itself included.
     pub depth: u32,
-    /// What of its keys that revision changed.
+    /// The changes of that revision to its keys.
     pub events: Vec<MetaEvent>,
 }
 wire_record!(MetaPending version 1 compat 1 { trigger, revision, depth, events });
 
-/// Everything, as bytes.
+/// The complete state, as bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetaImage {
     /// The newest revision.
     pub revision: u64,
-    /// Entries so far.
+    /// Number of entries so far.
     pub entries: u64,
     /// By key.
     pub pairs: Vec<MetaPair>,
@@ -212,11 +211,12 @@ pub struct MetaImage {
     pub leases: BTreeMap<u64, MetaHolding>,
     /// The newest lease's number.
     pub last_lease: u64,
-    /// Who asked what lately.
+    /// Recent requests by client.
     pub sessions: BTreeMap<Entity, MetaSession>,
-    /// Sessions forgotten were last heard of at this revision at the latest; none were when none.
+    /// All forgotten sessions were last used at this revision or before; `None` if none was
+    /// forgotten.
     pub forgotten: Option<u64>,
-    /// What triggers have yet to do.
+    /// Pending trigger runs.
     pub pending: Vec<MetaPending>,
 }
 wire_record!(MetaImage version 1 compat 1 {

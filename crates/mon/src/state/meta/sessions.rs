@@ -1,17 +1,18 @@
-//! Who asked what lately: a request that comes again is answered, not repeated.
+//! Recent requests by client: a resent request is answered, not executed again.
 //!
 //! ```text
 //!   forgotten       low                       low + window
 //!  ──────────────────┼─────────────────────────────┼──────────▶ sequence
-//!    refused          remembered or carried out      refused
+//!    refused          remembered or executed         refused
 //! ```
 //! A client that sends nothing for long may be forgotten when there are many, or when their answers
-//! are large. Its resends are then refused as *superseded*: they may have been carried out. A
-//! client that is merely new is told from it by the revision it knew when it first asked.
+//! are large. Its resends are then refused as *superseded*: they may have been executed. A new
+//! client is distinguished from it by the revision that it knew when it first sent the request.
 //!
-//! Invariant: the answers are at most [`BYTES_MAX`], or one answer. (Sixty clients that asked for a
-//! MiB each and went made the monitors' image larger than a store's transaction: all of them
-//! stopped. Found by reading.) What only reads is not remembered: it may be carried out again.
+//! Invariant: the answers are at most [`BYTES_MAX`], or one answer. (Sixty clients that requested a
+//! MiB each and then disconnected made the monitors' image larger than a store's transaction: all
+//! of them stopped. Found by reading the code.) Read-only requests are not remembered: they may be
+//! executed again.
 
 use super::record::{MetaSession, MetaWho};
 use nacre_types::Entity;
@@ -19,20 +20,20 @@ use nacre_wire::codec::Wire;
 use nacre_wire::msg::meta::{META_WINDOW, MetaError, MetaResult};
 use std::collections::BTreeMap;
 
-/// Clients remembered.
+/// Maximum number of clients remembered.
 pub const SESSIONS_MAX: usize = 4_096;
 
-/// Bytes of all answers.
+/// Maximum bytes of all answers.
 pub const BYTES_MAX: usize = 8 << 20;
 
-/// What is known of a request.
+/// Result of looking up a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// It is to be carried out.
+    /// It must be executed.
     New,
-    /// It was carried out: its revision and result.
+    /// It was executed: its revision and result.
     Done(u64, MetaResult),
-    /// It must not be carried out.
+    /// It must not be executed.
     Refused(MetaError),
 }
 
@@ -41,7 +42,7 @@ pub enum Known {
 pub struct Sessions {
     by_client: BTreeMap<Entity, MetaSession>,
     forgotten: Option<u64>,
-    /// Of all answers.
+    /// Bytes of all answers.
     bytes: usize,
 }
 
@@ -74,7 +75,7 @@ impl Sessions {
         (self.by_client.clone(), self.forgotten)
     }
 
-    /// What is known of a request.
+    /// Looks up a request.
     #[must_use]
     pub fn look(&self, who: &MetaWho) -> Known {
         if who.sequence >= who.answered_below.saturating_add(META_WINDOW)
@@ -104,7 +105,7 @@ impl Sessions {
         }
     }
 
-    /// It was carried out.
+    /// It was executed.
     pub fn remember(&mut self, who: &MetaWho, entry: u64, revision: u64, result: MetaResult) {
         let fresh = || MetaSession {
             instance: who.instance,
@@ -137,7 +138,7 @@ impl Sessions {
             self.bytes -= size_of(&gone);
             self.forgotten = self.forgotten.max(Some(gone.revision));
         }
-        // All of it is this client's: of its own answers the oldest go.
+        // All bytes are this client's: the oldest of its own answers are dropped.
         let session = self
             .by_client
             .get_mut(&who.client)
@@ -171,15 +172,15 @@ mod tests {
         MetaResult::Leases { leases: Vec::new() }
     }
 
-    /// A copy that was on its way through a monitor that was cut off arrives when its answer is
-    /// forgotten already, at every place of the window.
+    /// A copy in flight through a monitor that was cut off arrives after its answer was forgotten,
+    /// at every position of the window.
     #[test]
     fn what_is_forgotten_is_refused_up_to_the_very_mark() {
         let mut sessions = Sessions::default();
         for sequence in 1..=3 {
             sessions.remember(&who(sequence, sequence), sequence, sequence, result());
         }
-        // The third said that the first two are answered.
+        // The third one confirms the first two answers.
         for (sequence, expected) in [
             (0, Known::Refused(MetaError::Superseded {})),
             (1, Known::Refused(MetaError::Superseded {})),
@@ -201,9 +202,9 @@ mod tests {
         }
         assert_eq!(sessions.look(&who(META_WINDOW - 1, 0)), Known::New);
     }
-    /// Each restart of a client left the answers of the life before counted: after many, no answer
-    /// was remembered for long enough to be found when its request came again. Clients that live
-    /// and die, confirm or do not: what is counted is what is kept, as a snapshot says.
+    /// Each restart of a client left the answers of the previous instance counted: after many, no
+    /// answer was remembered long enough to be found when its request was resent. With clients that
+    /// start and stop, and confirm or do not: the counters match the contents, as in a snapshot.
     #[test]
     fn what_is_counted_is_what_is_kept() {
         let (mut sessions, mut dice) = (Sessions::default(), 1_u64);
@@ -243,7 +244,7 @@ mod tests {
             }
         }
     }
-    /// Answers of a MiB, of clients that come once and of one that confirms none.
+    /// Answers of a MiB, of clients that send one request and of one that confirms none.
     #[test]
     fn large_answers_are_forgotten_before_the_image_is_too_large() {
         let large = || MetaResult::Failed {
