@@ -22,7 +22,7 @@ const BOUNDS: [Bound; 3] = [
     },
     Bound {
         what: "lines wider than 100 characters",
-        allowed: 1369,
+        allowed: 1368,
     },
 ];
 const FUNCTION: usize = 100;
