@@ -23,6 +23,7 @@ mod bench;
 mod bounded;
 mod calls;
 mod ceph;
+mod changed;
 mod chaos;
 mod cluster;
 mod dist;
@@ -66,7 +67,7 @@ const VERBS: &[Verb] = &[
     (
         "check",
         "",
-        "before every commit: fmt, clippy, the fast tests (two minutes at most, warm)",
+        "before every commit: fmt, clippy, tests of crates that are quick or have changed",
         |_| suite::check(),
     ),
     (

@@ -3,8 +3,9 @@
 
 use crate::step::{self, Tally, cargo};
 use crate::workspace::Workspace;
-use crate::{build, ceph, chaos, install, sim, verify};
+use crate::{build, ceph, changed, chaos, install, sim, verify};
 use anyhow::{Result, bail};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// Maximum duration of a successful `./x test` on two cores, including the part on Ceph.
@@ -18,7 +19,7 @@ const FAST: &[&str] = &[
     "nacre-history",
     "nacre-client",
     "nacre-floor",
-    "nacre-cli",
+    "nacre-command",
     "xtask",
 ];
 
@@ -224,7 +225,7 @@ fn on_ceph(suite: &mut Suite, workspace: &Workspace) {
     }
 }
 
-/// Runs the fast part, before a commit.
+/// Runs the checks, and the tests of crates that take seconds or have changed, before a commit.
 ///
 /// # Errors
 /// When anything failed.
@@ -235,13 +236,22 @@ pub fn check() -> Result<()> {
     for (name, check) in verify::CHECKS {
         suite.step(name, || check(&workspace));
     }
-    let fast = FAST
+    let mut packages: BTreeSet<&str> = FAST.iter().copied().collect();
+    packages.extend(
+        changed::crates(&workspace)?
+            .iter()
+            .map(|package| &package.name[..]),
+    );
+    packages.retain(|name| workspace.has(name));
+    let names = packages
         .iter()
-        .filter(|name| workspace.has(name))
-        .flat_map(|name| ["--package", name]);
-    let tests = cargo(["test", "--quiet", "--locked", "--no-fail-fast"]).args(fast);
-    suite.counted("fast tests", || tests.count());
-    suite.end(begun)
+        .map(|name| name.trim_start_matches("nacre-"));
+    let name = format!("tests of {}", names.collect::<Vec<_>>().join(" "));
+    let tests = cargo(["test", "--quiet", "--locked", "--no-fail-fast"])
+        .args(packages.iter().flat_map(|name| ["--package", name]));
+    suite.counted(&name, || tests.count());
+    suite.end(begun)?;
+    changed::passed(&workspace)
 }
 
 /// Checks that the binary can run the tour.
