@@ -9,6 +9,7 @@
 //! test next to the parser, and its input a file of the corpus.
 #![forbid(unsafe_code)]
 
+mod command;
 mod config_toml;
 mod crush_text;
 mod delta;
@@ -26,6 +27,7 @@ pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their corpora.
 pub const TARGETS: &[(&str, Target)] = &[
+    ("command", command::run),
     ("config_toml", config_toml::run),
     ("crush_text", crush_text::run),
     ("delta", delta::run),

@@ -83,6 +83,7 @@ macro_rules! replays {
     };
 }
 replays!(
+    command,
     config_toml,
     crush_text,
     delta,
