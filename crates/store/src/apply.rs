@@ -638,8 +638,7 @@ impl<'a> Attempt<'a> {
             match slot.open {
                 Some(mut open) => {
                     self.put_shards(&mut open);
-                    let head = Value::Head(open.head);
-                    self.records.insert(slot.key, Some(head));
+                    self.records.insert(slot.key, Some(open.head.into()));
                 }
                 None if slot.existed => self.records.insert(slot.key, None),
                 None => {}

@@ -118,16 +118,15 @@ impl Tables {
     /// The head under `key`, decoded, and kept decoded for the next call; otherwise like
     /// [`Self::get`].
     pub(crate) fn head(&mut self, key: &Bytes) -> Option<Result<Option<Arc<Head>>, Damaged>> {
-        let value = self.get(key)?;
-        let Some(value) = value else {
-            return Some(Ok(None));
+        let record = match self.get(key)? {
+            None => return Some(Ok(None)),
+            Some(Value::Head { head, .. }) => return Some(Ok(Some(head))),
+            Some(Value::Bytes(record)) => record,
         };
-        let Some(head) = value.head() else {
+        let Some(head) = Head::decode(&record).map(Arc::new) else {
             return Some(Err(Damaged));
         };
-        if let Value::Bytes(_) = value {
-            self.cache.update(key, &Some(Value::Head(head.clone())));
-        }
+        self.cache.update(key, &Some(head.clone().into()));
         Some(Ok(Some(head)))
     }
 

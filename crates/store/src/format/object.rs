@@ -167,23 +167,26 @@ fn unseal(record: &Bytes) -> Option<Bytes> {
 pub(crate) struct Attrs(SmallVec<[(Bytes, Bytes); 1]>);
 
 impl Attrs {
+    fn place(&self, name: &[u8]) -> Result<usize, usize> {
+        self.0.binary_search_by(|(known, _)| known[..].cmp(name))
+    }
     /// The value may be a small part of a large message's buffer: a head, which stays in memory,
     /// keeps a copy.
     pub(crate) fn set_copy(&mut self, name: &Bytes, value: &Bytes) {
         let value = Bytes::copy_from_slice(value);
-        match self.0.iter_mut().find(|(known, _)| known == name) {
-            Some((_, old)) => *old = value,
-            None => self.set(Bytes::copy_from_slice(name), value),
+        match self.place(name) {
+            Ok(at) => self.0[at].1 = value,
+            Err(at) => self.0.insert(at, (Bytes::copy_from_slice(name), value)),
         }
     }
     pub(crate) fn set(&mut self, name: Bytes, value: Bytes) {
-        match self.0.binary_search_by(|(known, _)| known.cmp(&name)) {
+        match self.place(&name) {
             Ok(at) => self.0[at].1 = value,
             Err(at) => self.0.insert(at, (name, value)),
         }
     }
     pub(crate) fn remove(&mut self, name: &[u8]) {
-        if let Ok(at) = self.0.binary_search_by(|(known, _)| known[..].cmp(name)) {
+        if let Ok(at) = self.place(name) {
             self.0.remove(at);
         }
     }

@@ -16,10 +16,17 @@ use std::sync::Arc;
 pub(crate) enum Value {
     /// Encoded as in the index.
     Bytes(Bytes),
-    /// The head of an object.
-    Head(Arc<Head>),
+    /// The head of an object, and the bytes of its encoding: they are asked for by everything that
+    /// keeps or replaces a value.
+    Head { head: Arc<Head>, length: usize },
 }
 
+impl From<Arc<Head>> for Value {
+    fn from(head: Arc<Head>) -> Self {
+        let length = head.encoded_len();
+        Self::Head { head, length }
+    }
+}
 impl From<Bytes> for Value {
     fn from(bytes: Bytes) -> Self {
         Self::Bytes(bytes)
@@ -39,7 +46,7 @@ impl Value {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
-            Self::Head(head) => head.encoded_len(),
+            Self::Head { length, .. } => *length,
         }
     }
 
@@ -47,7 +54,7 @@ impl Value {
     pub(crate) fn encoded(&self) -> Cow<'_, Bytes> {
         match self {
             Self::Bytes(bytes) => Cow::Borrowed(bytes),
-            Self::Head(head) => Cow::Owned(head.encode()),
+            Self::Head { head, .. } => Cow::Owned(head.encode()),
         }
     }
 
@@ -55,11 +62,11 @@ impl Value {
     pub(crate) fn encode_into(&self, out: &mut Vec<u8>) {
         match self {
             Self::Bytes(bytes) => out.bytes(bytes),
-            Self::Head(head) => {
-                out.u32(head.encoded_len() as u32);
+            Self::Head { head, length } => {
+                out.u32(*length as u32);
                 let begin = out.len();
                 head.encode_into(out);
-                debug_assert_eq!(out.len() - begin, head.encoded_len());
+                debug_assert_eq!(out.len() - begin, *length);
             }
         }
     }
@@ -68,15 +75,7 @@ impl Value {
     pub(crate) fn bytes(&self) -> &Bytes {
         match self {
             Self::Bytes(bytes) => bytes,
-            Self::Head(_) => panic!("a head under a key of something else"),
-        }
-    }
-
-    /// The value of a head's key; `None`: the record is malformed.
-    pub(crate) fn head(&self) -> Option<Arc<Head>> {
-        match self {
-            Self::Bytes(record) => Head::decode(record).map(Arc::new),
-            Self::Head(head) => Some(head.clone()),
+            Self::Head { .. } => panic!("a head under a key of something else"),
         }
     }
 }
