@@ -25,21 +25,12 @@ impl Outbox<'_> {
         sh: &mut Shared,
     ) {
         let (version, at) = ((version, true), self.interval);
-        if self.sending.push_object(to, object, version, at, sh) {
-            self.objects.get(object).held += 1;
-        }
+        let begun = self.sending.push_object(to, object, version, at, sh);
+        self.hold(object, begun);
     }
 
-    /// Reports to a member that an object does not exist; its queue is held meanwhile.
-    pub(super) fn push_absence(
-        &mut self,
-        to: OsdId,
-        object: &ObjectId,
-        version: Version,
-        sh: &mut Shared,
-    ) {
-        let (version, at) = ((version, true), self.interval);
-        if self.sending.push_absence(to, object, version, at, sh) {
+    fn hold(&mut self, object: &ObjectId, begun: bool) {
+        if begun {
             self.objects.get(object).held += 1;
         }
     }
@@ -54,7 +45,9 @@ impl Outbox<'_> {
     ) {
         for (object, version) in all {
             if version == Version::NONE {
-                self.push_absence(target, &object, head, sh);
+                let at = self.interval;
+                let begun = self.sending.push_absence(target, &object, head, at, sh);
+                self.hold(&object, begun);
             } else {
                 self.push_object(target, &object, version, sh);
             }

@@ -181,12 +181,13 @@ impl Sending {
         true
     }
 
-    /// Reports to a member that an object does not exist.
+    /// Reports to a member that an object does not exist, as [`Self::push_object`]; its queue
+    /// holds it meanwhile.
     pub(super) fn push_absence(
         &mut self,
         to: OsdId,
         object: &ObjectId,
-        (version, holds): (Version, bool),
+        version: Version,
         at: &Interval,
         sh: &mut Shared,
     ) -> bool {
@@ -197,7 +198,7 @@ impl Sending {
         push.absent = true;
         push.last = true;
         let retry_at = sh.after(1);
-        let outgoing = self.begin(to, object, version, holds, sh.now);
+        let outgoing = self.begin(to, object, version, true, sh.now);
         push.transfer = outgoing.transfer;
         sh.send(to, Message::Push(push.clone(), Payload::new()));
         outgoing.omap_done = true;
