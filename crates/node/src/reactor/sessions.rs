@@ -5,7 +5,7 @@
 //! not even acknowledge is left to the kernel: [`net::watch`].
 
 use super::Reactor;
-use crate::conn::{Conn, State};
+use crate::conn::State;
 use crate::vigil::Look;
 use crate::{clock, net};
 use nacre_role::Role as _;
@@ -61,18 +61,22 @@ impl Reactor {
             .filter(|(_, time, bytes)| *bytes > 0 && *time > FRAME_STALL_MUCH / 2)
             .collect();
         for id in stalled_too_long(stalled) {
-            let who = self.conns[id].as_ref().and_then(Conn::who);
-            let me = self.conns[id]
-                .as_ref()
-                .and_then(|conn| self.nodes[conn.owner].as_ref())
-                .map(|node| node.entity);
-            if let (Some(me), Some(who)) = (me, who) {
-                self.say(format!(
-                    "{me}: closed the connection of {who}: it began a message and did not go on"
-                ));
-            }
-            self.lost(id, None, "");
+            self.close(id, "it began a message and did not go on");
         }
+    }
+
+    /// The two ends of a connection: the daemon here, and the peer.
+    fn ends(&self, id: usize) -> Option<(Entity, Entity)> {
+        let conn = self.conns[id].as_ref()?;
+        Some((self.nodes[conn.owner].as_ref()?.entity, conn.who()?))
+    }
+
+    /// Ends a connection because of its peer's behaviour, and reports it.
+    fn close(&mut self, id: usize, why: &str) {
+        if let Some((me, who)) = self.ends(id) {
+            self.say(format!("{me}: closed the connection of {who}: {why}"));
+        }
+        self.lost(id, None, "");
     }
 
     /// Ends connections between daemons if the peer has not read for long: its queue would stay in
@@ -80,18 +84,11 @@ impl Reactor {
     pub(super) fn end_unread(&mut self, now: Time) {
         let is_daemon = |who: Entity| !matches!(who, Entity::Client(_));
         for id in 0..self.conns.len() {
-            let Some(conn) = &self.conns[id] else {
-                continue;
-            };
-            let (Some(node), Some(who)) = (&self.nodes[conn.owner], conn.who()) else {
-                continue;
-            };
-            let me = node.entity;
-            if is_daemon(me) && is_daemon(who) && conn.unread_for(now) > net::UNREAD_MAX {
-                self.say(format!(
-                    "{me}: closed the connection of {who}: it does not read"
-                ));
-                self.lost(id, None, "");
+            let conn = self.conns[id].as_ref();
+            let unread = conn.is_some_and(|conn| conn.unread_for(now) > net::UNREAD_MAX);
+            let daemons = |(me, who): (Entity, Entity)| is_daemon(me) && is_daemon(who);
+            if unread && self.ends(id).is_some_and(daemons) {
+                self.close(id, "it does not read");
             }
         }
     }
