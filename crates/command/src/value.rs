@@ -14,7 +14,7 @@ use std::str::FromStr;
 /// A value with a title for the documents, a sentence for errors, and how it is read and shown.
 macro_rules! value {
     ($(#[$doc:meta])* $name:ident($inner:ty), $title:literal, $what:literal,
-     read $read:expr, show $show:expr) => {
+     $read:expr, $show:expr) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq)]
         pub struct $name(pub $inner);
@@ -68,8 +68,8 @@ value!(
     Whole(u64),
     "whole number",
     "a whole number, 0 or more",
-    read | value | number(value, ""),
-    show | whole | (*whole).into()
+    |value| number(value, ""),
+    |whole| (*whole).into()
 );
 value!(
     #[derive(Copy)]
@@ -77,8 +77,8 @@ value!(
     Osd(OsdId),
     "OSD",
     "an OSD, such as 3 or \"osd.3\"",
-    read | value | number(value, "osd.").map(OsdId),
-    show | osd | osd.0.into()
+    |value| number(value, "osd.").map(OsdId),
+    |osd| osd.0.into()
 );
 value!(
     #[derive(Copy)]
@@ -86,11 +86,10 @@ value!(
     Mon(MonId),
     "monitor",
     "a monitor's number, such as 2 or \"mon.2\"",
-    read | value
-        | number(value, "mon.")
-            .filter(|id| *id < 1_000_000)
-            .map(MonId),
-    show | mon | mon.0.into()
+    |value| number(value, "mon.")
+        .filter(|id| *id < 1_000_000)
+        .map(MonId),
+    |mon| mon.0.into()
 );
 value!(
     #[derive(Copy)]
@@ -98,8 +97,8 @@ value!(
     Store(u128),
     "hexadecimal number",
     "a number in hexadecimal, at most 32 digits",
-    read | value | u128::from_str_radix(value.as_str()?, 16).ok(),
-    show | store | format!("{store:x}").into()
+    |value| u128::from_str_radix(value.as_str()?, 16).ok(),
+    |store| format!("{store:x}").into()
 );
 value!(
     #[derive(Copy)]
@@ -107,18 +106,20 @@ value!(
     Share(f64),
     "number from 0 to 1",
     "a number from 0 (no data) to 1 (its whole share)",
-    read | value | number(value, "").filter(|share| (0.0..=1.0).contains(share)),
-    show | share | (*share).into()
+    |value| number(value, "").filter(|share| (0.0..=1.0).contains(share)),
+    |share| (*share).into()
 );
 value!(
     /// A text, which may look like a number.
-    Text(String), "text or number", "a text or a number",
-    read |value| match value {
+    Text(String),
+    "text or number",
+    "a text or a number",
+    |value| match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
         _ => None,
     },
-    show |text| text.as_str().into()
+    |text| text.as_str().into()
 );
 value!(
     #[derive(Copy)]
@@ -126,13 +127,12 @@ value!(
     Fenced(Entity),
     "client or OSD",
     "client.7 or osd.3",
-    read | value
-        | match value.as_str()?.split_once('.')? {
-            ("client", id) => id.parse().ok().map(|id| Entity::Client(ClientId(id))),
-            ("osd", id) => id.parse().ok().map(|id| Entity::Osd(OsdId(id))),
-            _ => None,
-        },
-    show | entity | entity.to_string().into()
+    |value| match value.as_str()?.split_once('.')? {
+        ("client", id) => id.parse().ok().map(|id| Entity::Client(ClientId(id))),
+        ("osd", id) => id.parse().ok().map(|id| Entity::Osd(OsdId(id))),
+        _ => None,
+    },
+    |entity| entity.to_string().into()
 );
 
 /// One OSD, or a list.

@@ -4,6 +4,7 @@
 //! replicas over all pools, a power of two (PGs of equal size); never more than
 //! `mon.pg_per_osd_max` replicas per OSD.
 
+use nacre_command::{PoolCreate, Text, Whole};
 use nacre_crush::map::RuleKind;
 use nacre_crush::place::{PoolPlacement, raw};
 use nacre_crush::upmap::Upmaps;
@@ -19,21 +20,6 @@ pub const NAME_LEN_MAX: usize = 255;
 pub use nacre_wire::map::PG_NUM_MAX;
 /// Maximum number of replicas.
 pub const SIZE_MAX: u8 = 10;
-
-/// Options for creating a pool.
-#[derive(Clone, Debug, Default)]
-pub struct Wishes {
-    /// Unique among pools.
-    pub name: String,
-    /// Number of replicas.
-    pub size: Option<u64>,
-    /// Replicas needed to serve.
-    pub min_size: Option<u64>,
-    /// Number of PGs.
-    pub pg_num: Option<u64>,
-    /// CRUSH rule id.
-    pub rule: Option<u64>,
-}
 
 fn osds_in(map: &ClusterMap) -> u64 {
     map.osds
@@ -123,8 +109,15 @@ pub fn warnings(map: &ClusterMap, settings: &Pool) -> Vec<String> {
 ///
 /// # Errors
 /// A human-readable sentence.
-pub fn create(map: &ClusterMap, wishes: &Wishes) -> Result<(PoolId, Pool), String> {
-    let name = wishes.name.as_str();
+pub fn create(map: &ClusterMap, wish: &PoolCreate) -> Result<(PoolId, Pool), String> {
+    let number = |field: Option<Whole>| field.map(|number| number.0);
+    let rule: u64 = match &wish.rule {
+        None => 0,
+        Some(Text(rule)) => rule
+            .parse()
+            .map_err(|_| format!("`rule` is a whole number, 0 or more, not `{rule}`"))?,
+    };
+    let name = wish.name.as_str();
     if name.is_empty() || name.len() > NAME_LEN_MAX || name.chars().any(char::is_control) {
         return Err(format!(
             "a pool's name has 1 to {NAME_LEN_MAX} bytes without control characters"
@@ -134,22 +127,22 @@ pub fn create(map: &ClusterMap, wishes: &Wishes) -> Result<(PoolId, Pool), Strin
         return Err(format!("there is a pool {name} already"));
     }
     let copies = size(
-        wishes
-            .size
-            .unwrap_or_else(|| options::number(map, "pool.default_size")),
+        number(wish.size).unwrap_or_else(|| options::number(map, "pool.default_size")),
         "size",
     )?;
     let min_default = || options::number(map, "pool.default_min_size").min(u64::from(copies));
-    let min_size = size(wishes.min_size.unwrap_or_else(min_default), "min_size")?;
+    let min_size = size(
+        number(wish.min_size).unwrap_or_else(min_default),
+        "min_size",
+    )?;
     if min_size > copies {
         return Err(format!("min_size {min_size} is more than size {copies}"));
     }
-    let pg_num = match wishes.pg_num {
+    let pg_num = match number(wish.pg_num) {
         None => choose_pg_num(map, copies),
         Some(number) => pg_num(number)?,
     };
-    let rule =
-        u32::try_from(wishes.rule.unwrap_or(0)).map_err(|_| "rule is a small number".to_owned())?;
+    let rule = u32::try_from(rule).map_err(|_| "rule is a small number".to_owned())?;
     let settings = Pool {
         rule,
         created: map.epoch.next(),
@@ -305,11 +298,8 @@ mod tests {
     use super::*;
     use crate::testing::map_with_osds;
 
-    fn named(name: &str) -> Wishes {
-        Wishes {
-            name: name.into(),
-            ..Wishes::default()
-        }
+    fn named(name: &str) -> PoolCreate {
+        PoolCreate::named(name)
     }
 
     #[test]
@@ -332,41 +322,41 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_with_what_could() {
         let map = map_with_osds(3);
-        let error = |wishes: &Wishes| create(&map, wishes).expect_err("refused");
+        let error = |wishes: &PoolCreate| create(&map, wishes).expect_err("refused");
         assert!(error(&named("")).contains("255"));
         assert!(error(&named(&"x".repeat(256))).contains("255"));
         assert!(
-            error(&Wishes {
-                size: Some(0),
+            error(&PoolCreate {
+                size: Some(Whole(0)),
                 ..named("p")
             })
             .contains("from 1 to 10")
         );
         assert!(
-            error(&Wishes {
-                min_size: Some(4),
+            error(&PoolCreate {
+                min_size: Some(Whole(4)),
                 ..named("p")
             })
             .contains("more than size")
         );
         assert!(
-            error(&Wishes {
-                pg_num: Some(0),
+            error(&PoolCreate {
+                pg_num: Some(Whole(0)),
                 ..named("p")
             })
             .contains("pg_num")
         );
         assert!(
-            error(&Wishes {
-                pg_num: Some(1024),
+            error(&PoolCreate {
+                pg_num: Some(Whole(1024)),
                 ..named("p")
             })
             .contains("at most 250")
         );
         let (id, pool) = create(
             &map,
-            &Wishes {
-                size: Some(1),
+            &PoolCreate {
+                size: Some(Whole(1)),
                 ..named("p")
             },
         )
@@ -377,8 +367,8 @@ mod tests {
                 &map,
                 &create(
                     &map,
-                    &Wishes {
-                        size: Some(5),
+                    &PoolCreate {
+                        size: Some(Whole(5)),
                         ..named("p")
                     }
                 )
@@ -393,20 +383,20 @@ mod tests {
     #[test]
     fn a_rule_must_exist_and_find_places() {
         let map = map_with_osds(3);
-        let error = |wishes: &Wishes| create(&map, wishes).expect_err("refused");
-        for rule in [7, 255, 256, 4_000_000_000] {
+        let error = |wishes: &PoolCreate| create(&map, wishes).expect_err("refused");
+        for rule in [7, 255, 256, 4_000_000_000_u64] {
             assert!(
-                error(&Wishes {
-                    rule: Some(rule),
+                error(&PoolCreate {
+                    rule: Some(Text(rule.to_string())),
                     ..named("p")
                 })
                 .contains("there are 0 (replicated)"),
                 "{rule}"
             );
         }
-        let wide = Wishes {
-            size: Some(5),
-            min_size: Some(4),
+        let wide = PoolCreate {
+            size: Some(Whole(5)),
+            min_size: Some(Whole(4)),
             ..named("p")
         };
         assert!(
@@ -418,8 +408,8 @@ mod tests {
         assert!(
             create(
                 &map,
-                &Wishes {
-                    size: Some(5),
+                &PoolCreate {
+                    size: Some(Whole(5)),
                     ..named("p")
                 }
             )

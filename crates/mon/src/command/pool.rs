@@ -1,12 +1,12 @@
 //! `pool …`.
 
-use nacre_command::{PoolCreate, PoolSet, Text, Whole};
+use nacre_command::{PoolCreate, PoolSet};
 use nacre_wire::map::programs::PROGRAM_POOL;
 use nacre_wire::map::{Change, Pool, pool_flag};
 use serde_json::{Value, json};
 
 use super::{Done, View, change, find_pool, read};
-use crate::pools::{self, Wishes};
+use crate::pools;
 
 pub(super) fn describe(pool: &Pool) -> Value {
     json!({
@@ -36,22 +36,8 @@ pub fn ls(view: &View<'_>) -> Result<Done, String> {
     )
 }
 
-fn rule(rule: &Text) -> Result<u64, String> {
-    rule.0
-        .parse()
-        .map_err(|_| format!("`rule` is a whole number, 0 or more, not `{}`", rule.0))
-}
-
 pub fn create(view: &View<'_>, wish: &PoolCreate) -> Result<Done, String> {
-    let number = |field: Option<Whole>| field.map(|number| number.0);
-    let wishes = Wishes {
-        name: wish.name.clone(),
-        size: number(wish.size),
-        min_size: number(wish.min_size),
-        pg_num: number(wish.pg_num),
-        rule: wish.rule.as_ref().map(rule).transpose()?,
-    };
-    let (pool, settings) = pools::create(view.map(), &wishes)?;
+    let (pool, settings) = pools::create(view.map(), wish)?;
     let mut reply = describe(&settings);
     reply["id"] = json!(pool.0);
     reply["warnings"] = json!(pools::warnings(view.map(), &settings));

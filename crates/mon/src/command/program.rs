@@ -6,7 +6,7 @@
 //! its digest into the map. A source that does not compile is refused here, even if the client
 //! accepted it.
 
-use nacre_command::{Program as Kind, ProgramActivate, ProgramInstall, nearest};
+use nacre_command::{PoolCreate, Program as Kind, ProgramActivate, ProgramInstall, Whole, nearest};
 use nacre_policy::Patience;
 use nacre_types::Name;
 use nacre_wire::map::programs::{PROGRAM_NAME_MAX, PROGRAM_POOL, PROGRAMS_MAX, SOURCE_BYTES_MAX};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 use super::{Done, View, change, read};
-use crate::pools::{self, Wishes};
+use crate::pools;
 use nacre_wire::map::ClusterMap;
 
 /// Replicas of sources: as for data that everything else depends on.
@@ -111,14 +111,12 @@ pub fn prepare(view: &View<'_>, kind: Kind, client: &Option<String>) -> Result<D
         return read(json!({ "pool": PROGRAM_POOL }));
     }
     let copies = (view.map().osds.len() as u64).clamp(1, SOURCE_COPIES);
-    let wishes = Wishes {
-        name: PROGRAM_POOL.to_owned(),
-        size: Some(copies),
-        min_size: None,
-        pg_num: Some(SOURCE_GROUPS),
-        rule: None,
+    let wish = PoolCreate {
+        size: Some(Whole(copies)),
+        pg_num: Some(Whole(SOURCE_GROUPS)),
+        ..PoolCreate::named(PROGRAM_POOL)
     };
-    let (pool, settings) = pools::create(view.map(), &wishes)?;
+    let (pool, settings) = pools::create(view.map(), &wish)?;
     let said =
         format!("pool {PROGRAM_POOL} is created for the sources of programs: {copies} copies");
     change(
