@@ -6,31 +6,14 @@
 //! A pass records `HEAD`. Changes that are not committed yet differ from it, so they are tested
 //! again by the next check. Without a record, in a new clone, the last commit counts as changed.
 
+use crate::git;
 use crate::workspace::{Package, Workspace};
 use anyhow::{Context, Result};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 fn record(workspace: &Workspace) -> PathBuf {
     workspace.target.join("checked")
-}
-
-/// What git prints, one value a line.
-fn git(root: &Path, arguments: &[&str]) -> Result<Vec<String>> {
-    let output = Command::new("git")
-        .current_dir(root)
-        .args(arguments)
-        .output()
-        .context("git does not start")?;
-    anyhow::ensure!(
-        output.status.success(),
-        "git {}: {}",
-        arguments.join(" "),
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.lines().map(str::to_owned).collect())
 }
 
 /// The crates with a file that differs from the last commit that passed.
@@ -40,25 +23,21 @@ fn git(root: &Path, arguments: &[&str]) -> Result<Vec<String>> {
 pub fn crates(workspace: &Workspace) -> Result<Vec<&Package>> {
     let root = &workspace.root;
     let last = fs::read_to_string(record(workspace)).unwrap_or_default();
-    let known = [
-        "rev-parse",
-        "--verify",
-        "--quiet",
-        &format!("{}^{{commit}}", last.trim()),
-    ];
-    let base = match git(root, &known) {
-        Ok(commit) if !last.is_empty() => commit.concat(),
+    let known = format!("{}^{{commit}}", last.trim());
+    let base = match git::print(root, &["rev-parse", "--verify", "--quiet", &known]) {
+        Ok(commit) if !last.is_empty() => commit.trim().to_owned(),
         _ => "HEAD~1".to_owned(),
     };
-    let mut files = git(root, &["diff", "--name-only", &base])?;
-    files.extend(git(root, &["ls-files", "--others", "--exclude-standard"])?);
+    let mut files = git::paths(root, &["diff", "-z", "--name-only", &base])?;
+    let others = ["ls-files", "-z", "--others", "--exclude-standard"];
+    files.extend(git::paths(root, &others)?);
     Ok(of_files(workspace, &files))
 }
 
 /// The crates in whose directories these files are.
-fn of_files<'w>(workspace: &'w Workspace, files: &[String]) -> Vec<&'w Package> {
+fn of_files<'w>(workspace: &'w Workspace, files: &[PathBuf]) -> Vec<&'w Package> {
     let has = |package: &&Package| {
-        let inside = |file: &String| workspace.root.join(file).starts_with(&package.folder);
+        let inside = |file: &PathBuf| workspace.root.join(file).starts_with(&package.folder);
         files.iter().any(inside)
     };
     workspace.members.iter().filter(has).collect()
@@ -69,8 +48,8 @@ fn of_files<'w>(workspace: &'w Workspace, files: &[String]) -> Vec<&'w Package> 
 /// # Errors
 /// Git fails, or the target directory cannot be written.
 pub fn passed(workspace: &Workspace) -> Result<()> {
-    let head = git(&workspace.root, &["rev-parse", "HEAD"])?.concat();
-    fs::write(record(workspace), head).context("writing target/checked")
+    let head = git::print(&workspace.root, &["rev-parse", "HEAD"])?;
+    fs::write(record(workspace), head.trim()).context("writing target/checked")
 }
 
 #[cfg(test)]
@@ -81,7 +60,7 @@ mod tests {
     fn a_file_belongs_to_the_crate_in_whose_directory_it_is() {
         let workspace = Workspace::load().expect("cargo runs");
         let names = |files: &[&str]| {
-            let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
+            let files: Vec<PathBuf> = files.iter().map(PathBuf::from).collect();
             let found = of_files(&workspace, &files);
             found
                 .iter()

@@ -29,6 +29,7 @@ mod cluster;
 mod dist;
 mod floor;
 mod fuzz;
+mod git;
 mod install;
 mod machine;
 mod show;

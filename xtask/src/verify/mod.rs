@@ -6,11 +6,11 @@ mod layers;
 mod lengths;
 mod licences;
 
+use crate::git;
 use crate::step::cargo;
 use crate::workspace::Workspace;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// A check and its name.
 pub type Check = (&'static str, fn(&Workspace) -> Result<()>);
@@ -70,29 +70,9 @@ fn report(findings: Vec<String>) -> Result<()> {
 
 /// Files matching the pattern that git tracks or would track, without deleted ones.
 fn tracked(root: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
-    let output = Command::new("git")
-        .current_dir(root)
-        .args([
-            "ls-files",
-            "-z",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-            "--",
-            pattern,
-        ])
-        .output()
-        .context("git does not start")?;
-    anyhow::ensure!(
-        output.status.success(),
-        "git ls-files: {}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    let names = output.stdout.split(|byte| *byte == 0);
-    let mut files: Vec<PathBuf> = names
-        .filter(|name| !name.is_empty())
-        .map(|name| PathBuf::from(String::from_utf8_lossy(name).into_owned()))
-        .collect();
+    let known = ["--cached", "--others", "--exclude-standard"];
+    let arguments = [&["ls-files", "-z"][..], &known, &["--", pattern]].concat();
+    let mut files = git::paths(root, &arguments)?;
     files.retain(|file| root.join(file).exists());
     Ok(files)
 }
