@@ -22,7 +22,7 @@ use nacre_wire::Wire as _;
 use nacre_wire::fs::registry::{PREFIX, STANDBYS, name_fault};
 use nacre_wire::fs::{FsHolder, FsKey, FsSettings, Layout};
 use nacre_wire::msg::fs::FsFigures;
-use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaPair, MetaResult, MetaSpan, MetaTarget};
+use nacre_wire::msg::meta::{MetaOp, MetaPair, MetaSpan, MetaTarget};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -431,19 +431,11 @@ fn create(
         value: settings.to_bytes().into(),
         lease: 0,
     }];
-    match metadata
-        .meta(MetaCall::Transact {
-            compares,
-            then,
-            otherwise: Vec::new(),
-        })?
-        .1
-    {
-        MetaResult::Transacted {
-            succeeded: true, ..
-        } => Ok(()),
-        _ => bail!("another command has just made a file system {name}; `nacre fs ls` shows it"),
-    }
+    ensure!(
+        metadata.transact(compares, then)?,
+        "another command has just made a file system {name}; `nacre fs ls` shows it"
+    );
+    Ok(())
 }
 
 /// A file system according to the metadata.

@@ -192,17 +192,17 @@ impl Config {
         }
     }
 
+    /// Each daemon with its address, which may be empty.
+    pub fn addresses(&self) -> impl Iterator<Item = (String, &str)> {
+        let mons = self.mons.iter();
+        let mons = mons.map(|(id, entry)| (id.to_string(), entry.address.as_str()));
+        let osds = self.osds.iter();
+        mons.chain(osds.map(|(id, entry)| (id.to_string(), entry.address.as_str())))
+    }
+
     fn check_addresses(&self) -> Result<(), String> {
         let mut seen: BTreeMap<&str, String> = BTreeMap::new();
-        let mons = self
-            .mons
-            .iter()
-            .map(|(id, entry)| (id.to_string(), &entry.address));
-        let osds = self
-            .osds
-            .iter()
-            .map(|(id, entry)| (id.to_string(), &entry.address));
-        for (who, address) in mons.chain(osds).filter(|(_, address)| !address.is_empty()) {
+        for (who, address) in self.addresses().filter(|(_, address)| !address.is_empty()) {
             if crate::net::parse(address).is_none() {
                 return Err(format!(
                     "`{address}` of {who} is no address; write it like 127.0.0.1:7400"
@@ -236,11 +236,9 @@ impl Config {
     /// Empty if the cluster's daemons have no addresses.
     #[must_use]
     pub fn next_address(&self) -> String {
-        let mons = self.mons.values().map(|entry| &entry.address);
-        let osds = self.osds.values().map(|entry| &entry.address);
-        let last = mons
-            .chain(osds)
-            .filter_map(|address| crate::net::parse(address))
+        let last = self
+            .addresses()
+            .filter_map(|(_, address)| crate::net::parse(address))
             .max_by_key(SocketAddr::port);
         last.and_then(|mut last| {
             last.set_port(last.port().checked_add(1)?);

@@ -20,7 +20,7 @@ use anyhow::{Context as _, Result, bail};
 use nacre_client::WatchNews;
 use nacre_command::Command;
 use nacre_wire::map::programs::PROGRAM_POOL;
-use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaPair, MetaResult, MetaSpan};
+use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaPair, MetaResult, MetaSpan};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -76,6 +76,26 @@ pub trait Metadata {
         // Monitors do it by themselves.
         let _ = time;
         Ok(())
+    }
+
+    /// Applies operations if all conditions hold; returns whether it did.
+    ///
+    /// # Errors
+    /// As [`Self::meta`].
+    fn transact(&mut self, compares: Vec<MetaCompare>, then: Vec<MetaOp>) -> Result<bool> {
+        let call = MetaCall::Transact {
+            compares,
+            then,
+            otherwise: Vec::new(),
+        };
+        let (_, result) = self.meta(call)?;
+        Ok(matches!(
+            result,
+            MetaResult::Transacted {
+                succeeded: true,
+                ..
+            }
+        ))
     }
 
     /// The current value of a key.

@@ -45,15 +45,7 @@ impl Keeper {
     pub fn start(dir: &Path) -> Result<Self> {
         let config = Config::load(dir)?;
         let lock = Lock::keeper(&config)?;
-        let mons = config
-            .mons
-            .iter()
-            .map(|(id, entry)| (id.to_string(), &entry.address));
-        let osds = config
-            .osds
-            .iter()
-            .map(|(id, entry)| (id.to_string(), &entry.address));
-        let all: Vec<(String, &String)> = mons.chain(osds).collect();
+        let all: Vec<(String, &str)> = config.addresses().collect();
         for (who, address) in &all {
             if address.is_empty() {
                 bail!(

@@ -206,17 +206,9 @@ fn what_runs(config: &Config, findings: &mut Vec<Finding>) -> Result<Vec<String>
 }
 
 fn ports(config: &Config, running: &[String], findings: &mut Vec<Finding>) {
-    let mons = config
-        .mons
-        .iter()
-        .map(|(id, entry)| (id.to_string(), &entry.address));
-    let osds = config
-        .osds
-        .iter()
-        .map(|(id, entry)| (id.to_string(), &entry.address));
     let mut free = 0;
-    for (who, address) in mons
-        .chain(osds)
+    for (who, address) in config
+        .addresses()
         .filter(|(who, address)| !running.contains(who) && !address.is_empty())
     {
         match port_is_free(&who, address) {

@@ -8,7 +8,7 @@
 //! ```
 //! Invariant: objects are only written under a claim, and with `--repair`.
 
-use super::claim::{Claim, Wanted};
+use super::claim::{self, Claim, Wanted};
 use super::{FsKey, FsSettings, PoolId, Shown, one};
 use crate::cluster::{Place, Session, host};
 use crate::object::{list, pool_id};
@@ -24,7 +24,7 @@ use nacre_wire::Wire as _;
 use nacre_wire::fs::{Entry, Stamp};
 use nacre_wire::msg::client::{OpFailure, SubOp};
 use nacre_wire::msg::fs::FS_LEASE_MS;
-use nacre_wire::msg::meta::{MetaCall, MetaCompare, MetaOp, MetaRelation, MetaResult, MetaTarget};
+use nacre_wire::msg::meta::{MetaOp, MetaTarget};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -217,30 +217,18 @@ fn new_pool(name: &str, pool: &str, session: &mut dyn Session, place: &Place) ->
     let target = MetaTarget::Modified {
         number: before.modified,
     };
-    let compares = vec![MetaCompare {
-        key: key.clone(),
-        target,
-        relation: MetaRelation::Equal {},
-    }];
+    let compares = vec![claim::is(key.clone(), target)];
     let value = FsSettings { pool, ..settings }.to_bytes().into();
     let then = vec![MetaOp::Put {
         key,
         value,
         lease: 0,
     }];
-    match metadata
-        .meta(MetaCall::Transact {
-            compares,
-            then,
-            otherwise: Vec::new(),
-        })?
-        .1
-    {
-        MetaResult::Transacted {
-            succeeded: true, ..
-        } => Ok(pool),
-        _ => bail!("another command has just changed file system {name}; try again"),
-    }
+    ensure!(
+        metadata.transact(compares, then)?,
+        "another command has just changed file system {name}; try again"
+    );
+    Ok(pool)
 }
 
 fn config_of(shown: &Shown, quick: bool) -> CheckConfig {

@@ -74,11 +74,7 @@ impl Wanted {
                     lease,
                 }];
                 wanted.metadata.meta(MetaCall::KeepAlive { lease })?;
-                wanted.metadata.meta(MetaCall::Transact {
-                    compares: Vec::new(),
-                    then,
-                    otherwise: Vec::new(),
-                })?;
+                wanted.metadata.transact(Vec::new(), then)?;
                 said = Some(Instant::now());
             }
             let shown = one(name, &mut *wanted.metadata)?;
@@ -182,21 +178,8 @@ impl Claim {
             ]
         });
         let then = then.collect();
-        let taken = metadata
-            .meta(MetaCall::Transact {
-                compares,
-                then,
-                otherwise: Vec::new(),
-            })?
-            .1;
         ensure!(
-            matches!(
-                taken,
-                MetaResult::Transacted {
-                    succeeded: true,
-                    ..
-                }
-            ),
+            metadata.transact(compares, then)?,
             "a server has just taken file system {name}: `nacre fs status {name}` shows it"
         );
         Ok(Self {
@@ -254,11 +237,7 @@ impl Claim {
                 });
             }
         }
-        self.metadata.meta(MetaCall::Transact {
-            compares,
-            then,
-            otherwise: Vec::new(),
-        })?;
+        self.metadata.transact(compares, then)?;
         self.metadata.meta(MetaCall::Revoke { lease: self.lease })?;
         Ok(())
     }

@@ -12,7 +12,7 @@ use nacre_types::{Rank, Time};
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{FsKey, FsSettings, Stamp};
 use nacre_wire::msg::client::OpFailure;
-use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaResult, MetaTarget};
+use nacre_wire::msg::meta::{MetaOp, MetaTarget};
 use serde_json::json;
 
 /// Maximum number of ranks of a file system. (Inode numbers have space for 65,536.)
@@ -78,21 +78,8 @@ pub fn grow(name: &str, ranks: u16, place: &Place, out: &mut Out) -> Result<()> 
             value: settings.to_bytes().into(),
             lease: 0,
         }];
-        let changed = metadata
-            .meta(MetaCall::Transact {
-                compares,
-                then,
-                otherwise: Vec::new(),
-            })?
-            .1;
         ensure!(
-            matches!(
-                changed,
-                MetaResult::Transacted {
-                    succeeded: true,
-                    ..
-                }
-            ),
+            metadata.transact(compares, then)?,
             "another command has just changed file system {name}; `nacre fs ls` shows it"
         );
     }

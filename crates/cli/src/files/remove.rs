@@ -20,7 +20,7 @@ use nacre_wire::Payload;
 use nacre_wire::Wire as _;
 use nacre_wire::fs::{FsHolder, FsKey};
 use nacre_wire::msg::client::{OpFailure, SubOp};
-use nacre_wire::msg::meta::{MetaCall, MetaOp, MetaResult, MetaSpan, MetaTarget};
+use nacre_wire::msg::meta::{MetaOp, MetaSpan, MetaTarget};
 use serde_json::json;
 
 /// Number of objects removed in parallel.
@@ -76,21 +76,8 @@ fn forget(
         value: shown.settings.to_bytes().into(),
     };
     let (compares, then) = (vec![is(settings.clone(), target)], vec![delete(&settings)]);
-    let gone = metadata
-        .meta(MetaCall::Transact {
-            compares,
-            then,
-            otherwise: Vec::new(),
-        })?
-        .1;
     ensure!(
-        matches!(
-            gone,
-            MetaResult::Transacted {
-                succeeded: true,
-                ..
-            }
-        ),
+        metadata.transact(compares, then)?,
         "another command has just changed file system {name}; `nacre fs ls` shows it"
     );
     for rank in (0..shown.settings.ranks).map(Rank) {
@@ -108,11 +95,7 @@ fn forget(
                 number: pair.modified,
             },
         )];
-        metadata.meta(MetaCall::Transact {
-            compares,
-            then: vec![delete(&key), delete(&last)],
-            otherwise: Vec::new(),
-        })?;
+        metadata.transact(compares, vec![delete(&key), delete(&last)])?;
     }
     Ok(())
 }
