@@ -40,6 +40,14 @@ impl Ram {
         }
     }
 }
+fn copy(bytes: &mut [u8], offset: u64, data: &[Bytes]) -> Bytes {
+    let mut at = offset as usize;
+    for segment in data {
+        bytes[at..at + segment.len()].copy_from_slice(segment);
+        at += segment.len();
+    }
+    Bytes::new()
+}
 impl Device for Ram {
     fn submit(&mut self, io: Io) {
         let mut bytes = self.bytes.lock().expect("one thread");
@@ -47,11 +55,10 @@ impl Device for Ram {
             IoKind::Read { offset, length } => {
                 Bytes::copy_from_slice(&bytes[offset as usize..][..length])
             }
-            IoKind::Write { offset, data } => {
-                let mut at = offset as usize;
-                for segment in data {
-                    bytes[at..at + segment.len()].copy_from_slice(&segment);
-                    at += segment.len();
+            IoKind::Write { offset, data } => copy(&mut bytes, offset, &data),
+            IoKind::Commit { writes } => {
+                for run in writes {
+                    copy(&mut bytes, run.offset, &run.data);
                 }
                 Bytes::new()
             }

@@ -14,6 +14,8 @@ nacre_types::borders! {
     beside_transactions,
     /// Transactions for which the log is too small.
     past_log,
+    /// Groups that were one operation of the device, not larger than `commit_bytes_max`.
+    small_groups,
     /// Groups of the log that continue at the ring's beginning.
     log_wraps,
     /// Transactions that waited because the log was full.

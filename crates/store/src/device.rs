@@ -8,13 +8,15 @@
 //! 1. Operations in flight may complete, and reach the medium, in any order.
 //! 2. A flush that succeeds makes durable exactly the writes that had *completed* before it was
 //!    submitted, through either trait. Writes in flight at that moment may or may not be durable.
-//! 3. After a power cut, a write that was not made durable may be on the medium completely, partly
+//! 3. A commit that succeeds has made its own writes durable, and no other. Until it ends, and
+//!    after it has failed, each of its writes may be durable or not.
+//! 4. After a power cut, a write that was not made durable may be on the medium completely, partly
 //!    or not at all; its parts are 512-byte sectors, and a sector is never a mixture.
-//! 4. A write never changes bytes outside its range.
-//! 5. After a write or flush has failed, the state of the medium is unknown: the store stops and
-//!    never retries. The next start calls [`BlockingDevice::forget_cached`] before it reads: a
-//!    system that failed to write a page may still return it from its cache.
-//! 6. A discarded range reads as anything until it is written again. Nothing else changes.
+//! 5. A write never changes bytes outside its range.
+//! 6. After a write, flush or commit has failed, the state of the medium is unknown: the store
+//!    stops and never retries. The next start calls [`BlockingDevice::forget_cached`] before it
+//!    reads: a system that failed to write a page may still return it from its cache.
+//! 7. A discarded range reads as anything until it is written again. Nothing else changes.
 
 use bytes::Bytes;
 use std::fmt;
@@ -42,6 +44,12 @@ pub enum IoKind {
     },
     /// Makes every write completed so far durable.
     Flush,
+    /// Writes each run and makes them durable, in any order. The ranges are disjoint, and no other
+    /// write to them is in flight.
+    Commit {
+        /// At least one.
+        writes: Vec<Run>,
+    },
     /// These bytes are no longer needed: the host may reclaim their space. A failure means that it
     /// did not.
     Discard {
@@ -50,6 +58,23 @@ pub enum IoKind {
         /// Number of bytes.
         length: u64,
     },
+}
+
+/// Segments that are written one after the other.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// First byte.
+    pub offset: u64,
+    /// The payload, as the segments it arrived in.
+    pub data: Vec<Bytes>,
+}
+
+impl Run {
+    /// In bytes.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.data.iter().map(Bytes::len).sum()
+    }
 }
 
 /// An operation and its id.

@@ -46,7 +46,7 @@ pub use api::{
 };
 pub use borders::Borders;
 pub use check::{CheckOptions, Finding, Report, check};
-pub use device::{BlockingDevice, Device, DeviceError, Io, IoDone, IoId, IoKind};
+pub use device::{BlockingDevice, Device, DeviceError, Io, IoDone, IoId, IoKind, Run};
 pub use feed::Feed;
 pub use format::root::{Features, Identity, RootError};
 #[cfg(feature = "mutants")]

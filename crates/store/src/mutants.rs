@@ -9,6 +9,8 @@ nacre_types::planted_bugs! {
     CommitBeforeFlush,
     /// A group is flushed while its blocks beside the log are still being written.
     BesideNotAwaited,
+    /// A group does not flush the blocks that were written before it.
+    EarlyUnflushed,
     /// The last group of the log is replayed even if its blocks beside the log are missing.
     BesideUnverified,
     /// Blocks that the last group itself freed or rewrote are verified as well.

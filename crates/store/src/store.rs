@@ -79,6 +79,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// The purpose of an operation on the device.
 #[derive(Clone, Debug)]
 enum Purpose {
+    /// All of a group: its transactions up to this one, and its blocks for fresh units.
+    Commit {
+        last: u64,
+        units: Vec<u64>,
+    },
     Log,
     GroupFlush,
     /// Blocks of transactions up to this one for these units.
@@ -290,7 +295,7 @@ impl<D: Device> Store<D> {
         let id = self.next_io;
         self.next_io += 1;
         self.ios.insert(id, purpose);
-        self.usage.flushes += u64::from(matches!(kind, IoKind::Flush));
+        self.usage.flushes += u64::from(matches!(kind, IoKind::Flush | IoKind::Commit { .. }));
         self.device.submit(Io { id: IoId(id), kind });
     }
 
@@ -623,6 +628,7 @@ impl<D: Device> Store<D> {
             (Purpose::Beside { last, unit, count }, Ok(_)) => {
                 self.beside_written(last, unit, count)
             }
+            (Purpose::Commit { last, units }, Ok(_)) => self.group_written(last, &units),
             (Purpose::Log, Ok(_)) => self.log_written(),
             (Purpose::GroupFlush, Ok(_)) => self.group_committed(),
             (Purpose::WriteBack { blocks }, Ok(_)) => self.written_back(blocks),

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  submit ──▶ in flight ──complete──▶ live ──a flush submitted after that──▶ durable
+//!                 │         (a commit)────────────────────────────────────────▶ durable
 //!                 └─────────────────────┴── after a power cut: there, torn by sectors, or not
 //! ```
 //! It implements exactly the contract of [`crate::device`], and records every step, so that one run
@@ -11,9 +12,10 @@
     reason = "one device has two faces, one of them on other threads"
 )]
 
-use crate::device::{BlockingDevice, Device, DeviceError, Io, IoDone, IoKind};
+use crate::device::{BlockingDevice, Device, DeviceError, Io, IoDone, IoKind, Run};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 const PAGE: usize = 4096;
@@ -89,6 +91,8 @@ pub enum Step {
     Flush(u64),
     /// Everything that was complete when it began is durable.
     Flushed(u64),
+    /// A commit with these writes has ended: they are complete and durable.
+    Committed(Range<u64>),
     /// A mark set by the test.
     Mark(u64),
 }
@@ -201,21 +205,14 @@ impl State {
                 let mut out = vec![0; length];
                 self.read(offset, &mut out).map(|()| Bytes::from(out))
             }
-            IoKind::Write { offset, data } => {
-                let data = data.concat();
-                self.check(offset, data.len() as u64)
-                    .and_then(|()| self.burn())
-                    .map(|()| {
-                        self.live.write(offset, &data);
-                        // A rewritten sector can be read again: the disk remaps it.
-                        self.unreadable.retain(|page| {
-                            let start = page * PAGE as u64;
-                            start < offset || start >= offset + data.len() as u64
-                        });
-                        self.step(Step::Written(id));
-                        Bytes::new()
-                    })
-            }
+            IoKind::Write { offset, data } => self.write(offset, &data.concat()).map(|()| {
+                self.step(Step::Written(id));
+                Bytes::new()
+            }),
+            IoKind::Commit { writes } => self.commit(&writes).map(|()| {
+                self.step(Step::Committed(id..id + writes.len() as u64));
+                Bytes::new()
+            }),
             IoKind::Flush => self.flushed().map(|()| {
                 self.step(Step::Flushed(id));
                 Bytes::new()
@@ -258,6 +255,49 @@ impl State {
                 }
             }
         }
+    }
+    fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        self.check(offset, data.len() as u64)?;
+        self.burn()?;
+        self.live.write(offset, data);
+        // A rewritten sector can be read again: the disk remaps it.
+        self.unreadable.retain(|page| {
+            let start = page * PAGE as u64;
+            start < offset || start >= offset + data.len() as u64
+        });
+        Ok(())
+    }
+    /// It may fail at any of its writes, and at their flush.
+    fn commit(&mut self, writes: &[Run]) -> Result<(), DeviceError> {
+        for run in writes {
+            self.write(run.offset, &run.data.concat())?;
+        }
+        let burnt = self.burn();
+        if let Some((medium, lost)) = &mut self.medium {
+            match burnt {
+                Ok(()) if !*lost => {
+                    for run in writes {
+                        medium.write(run.offset, &run.data.concat());
+                    }
+                }
+                _ => *lost = true,
+            }
+        }
+        burnt
+    }
+    /// A write of the asynchronous interface begins; returns its number.
+    fn begin_write(&mut self, offset: u64, data: &[Bytes]) -> u64 {
+        let data = Bytes::from(data.concat());
+        assert!(
+            offset.is_multiple_of(PAGE as u64) && data.len().is_multiple_of(PAGE),
+            "writes are whole pages"
+        );
+        // Objects and log use this interface, the index the blocking one.
+        self.blocks
+            .extend((offset..offset + data.len() as u64).step_by(PAGE));
+        let excess = self.blocks.len().saturating_sub(BLOCKS_KEPT);
+        self.blocks.drain(..excess);
+        self.begin(|id| Step::Write { id, offset, data })
     }
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
         self.check(offset, out.len() as u64)?;
@@ -439,19 +479,13 @@ impl Device for TestDevice {
         let mut state = self.lock();
         let id = match &io.kind {
             IoKind::Read { .. } => 0,
-            IoKind::Write { offset, data } => {
-                let (offset, data) = (*offset, Bytes::from(data.concat()));
-                assert!(
-                    offset % PAGE as u64 == 0 && data.len() % PAGE == 0,
-                    "writes are whole pages"
-                );
-                // Objects and log use this interface, the index the blocking one.
-                state
-                    .blocks
-                    .extend((offset..offset + data.len() as u64).step_by(PAGE));
-                let excess = state.blocks.len().saturating_sub(BLOCKS_KEPT);
-                state.blocks.drain(..excess);
-                state.begin(|id| Step::Write { id, offset, data })
+            IoKind::Write { offset, data } => state.begin_write(*offset, data),
+            IoKind::Commit { writes } => {
+                let first = state.next;
+                for run in writes {
+                    state.begin_write(run.offset, &run.data);
+                }
+                first
             }
             IoKind::Flush => state.begin(Step::Flush),
             IoKind::Discard { offset, length } => {
@@ -588,9 +622,36 @@ impl PowerCuts {
                     self.durable.write(offset, &data);
                 }
             }
+            Step::Committed(ids) => {
+                let committed: Vec<_> = self.loose.extract_if(.., |w| ids.contains(&w.0)).collect();
+                for (_, offset, data, _) in committed {
+                    self.supersede(offset, data.len() as u64);
+                    self.durable.write(offset, &data);
+                }
+            }
             Step::Mark(_) => return false,
         }
         true
+    }
+
+    /// What completed writes have put there is overwritten, durably.
+    fn supersede(&mut self, offset: u64, length: u64) {
+        let end = offset + length;
+        for (id, at, data, written) in std::mem::take(&mut self.loose) {
+            let before = offset.saturating_sub(at).min(data.len() as u64) as usize;
+            let behind = end.saturating_sub(at).min(data.len() as u64) as usize;
+            if before == behind {
+                self.loose.push((id, at, data, written));
+                continue;
+            }
+            assert!(written, "a commit of a range to which a write is in flight");
+            for part in [0..before, behind..data.len()] {
+                if !part.is_empty() {
+                    let start = at + part.start as u64;
+                    self.loose.push((id, start, data.slice(part), true));
+                }
+            }
+        }
     }
 
     /// Replaces durable bytes.

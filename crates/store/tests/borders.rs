@@ -37,6 +37,7 @@ fn drawn(rng: &mut Rng) -> OpenOptions {
         write_back_run_blocks: pick(&[1, 3, 256]),
         write_back_depth: pick(&[1, 2, 32]) as usize,
         beside_run_blocks: pick(&[1, 5, 1024]),
+        commit_bytes_max: pick(&[0, 4096, 16 << 10, 256 << 10]) as usize,
         discard_bytes_min: pick(&[0, 4096, 16 << 10]),
         discard_bytes_max: pick(&[0, 4096, 12 << 10, 4 << 20]),
     }
@@ -415,7 +416,8 @@ fn life(seed: u64, borders: &mut Borders) {
 #[test]
 pub fn every_border_is_crossed_and_the_store_is_the_model() {
     let mut borders = Borders::default();
-    for seed in 0..24 {
+    // In the last one transactions are too large for the log.
+    for seed in (0..24).chain([38]) {
         life(seed, &mut borders);
     }
     // Blocks that are replaced while they wait, scattered chunks: on a nearly full device.

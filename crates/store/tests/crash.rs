@@ -35,6 +35,8 @@ fn small(seed: u64) -> OpenOptions {
         clone_slice_bytes: 60,
         removals_max: 2,
         write_back_depth: 2,
+        // Groups in one operation of the device: none, without blocks of their own, most, all.
+        commit_bytes_max: [0, 4096, 24 << 10, 256 << 10][(seed / 2 % 4) as usize],
         discard_bytes_min: 4096,
         discard_bytes_max: 16 << 10,
         ..options()

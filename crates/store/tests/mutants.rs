@@ -13,9 +13,9 @@ mod rig;
 
 use nacre_store::{Mutant, set_mutant};
 
-/// The power cut at every step of a workload.
+/// The power cut at every step of a workload, without and with groups in one operation.
 fn power_cuts() {
-    for seed in 0..2 {
+    for seed in [0, 1, 6] {
         crash::cut_everywhere(seed, 120, 1);
     }
 }
@@ -89,6 +89,10 @@ fn main() -> std::process::ExitCode {
         ),
         (Mutant::CommitBeforeFlush, power_cuts),
         (Mutant::BesideNotAwaited, power_cuts),
+        (
+            Mutant::EarlyUnflushed,
+            planted::blocks_written_before_their_group_are_flushed_with_it,
+        ),
         (Mutant::BesideUnverified, power_cuts),
         (Mutant::GivenBackVerified, power_cuts),
         (

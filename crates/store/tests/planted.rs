@@ -2,7 +2,7 @@
 //! find: each story passes, and fails with its bug (`mutants.rs`).
 
 use crate::rig::*;
-use nacre_store::testing::{Completion, Image, TestDevice};
+use nacre_store::testing::{Completion, Image, PowerCuts, TestDevice};
 use nacre_store::*;
 
 /// The store after a crash at this moment.
@@ -561,7 +561,31 @@ pub fn what_an_overwrite_loses_is_told() {
     assert_eq!(rig.lost, [(2, key("a"))]);
 }
 
+/// A transaction with many blocks writes them before its group, whose record is short. A group that
+/// the device commits in one operation makes only its own writes durable: this one must be flushed.
+pub fn blocks_written_before_their_group_are_flushed_with_it() {
+    let mut rig = Rig::fresh(1);
+    let mut cuts = PowerCuts::new(rig.device.record());
+    rig.must(
+        Transaction::new().write(key("large"), 0, vec![7; 20 * 4096]),
+        1,
+    );
+    while rig.committed == 0 {
+        rig.store.kick();
+        rig.turn();
+    }
+    for step in rig.device.steps() {
+        cuts.step(&step);
+    }
+    let mut after = Rig::from_image(16 << 20, cuts.image(|_, _| false));
+    assert_eq!(after.data(&key("large")), Ok(vec![7; 20 * 4096]));
+}
+
 mod tests {
+    #[test]
+    fn blocks_written_before_their_group_are_flushed_with_it() {
+        super::blocks_written_before_their_group_are_flushed_with_it();
+    }
     #[test]
     fn damage_at_the_end_of_a_log_at_rest_is_damage() {
         super::damage_at_the_end_of_a_log_at_rest_is_damage();

@@ -1,10 +1,16 @@
-//! Group commit: the log record and the blocks beside the log, one flush, Committed.
+//! Group commit: the log record and the blocks beside the log, durable, Committed.
 //!
 //! ```text
+//!  small:  Committing ── record and blocks in one operation of the device ─────────────▶ committed
+//!
 //!             ┌ record to the log ────────┐
 //!  Writing ───┤                           ├──all on the device──▶ Flushing ──▶ committed
 //!             └ blocks to fresh units ────┘
 //! ```
+//! A small group is one commit of the device, which may write it past its cache; a large one is
+//! written in pieces that several threads handle at the same time, and so is a group of which
+//! blocks were written early, since they need the flush.
+//!
 //! The record contains the checksums of the blocks beside the log, by which replay determines
 //! whether the flush was completed (`replay`). One group is in flight at a time; transactions that
 //! arrive meanwhile form the next one. So groups become large exactly when the device is slow. If a
@@ -17,10 +23,10 @@
 
 use super::{Purpose, Store};
 use crate::api::{Event, Token};
-use crate::device::{Device, IoKind};
-use crate::format::BLOCK_U64;
+use crate::device::{Device, IoKind, Run};
 use crate::format::checksum::BlockData;
 use crate::format::log::{GroupHeader, encode_group, group_length, runs};
+use crate::format::{BLOCK, BLOCK_U64};
 use crate::tables::Pending;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -39,6 +45,8 @@ pub(super) struct Building {
     pub(super) beside: BTreeMap<u64, BlockData>,
     /// Writes of such blocks in flight.
     beside_left: usize,
+    /// Such blocks were written before the group.
+    early: bool,
 }
 
 impl Building {
@@ -51,6 +59,8 @@ impl Building {
 }
 
 enum State {
+    /// Record and blocks are one operation, which makes them durable.
+    Committing,
     /// It is being written: the number of record pieces in flight (two where the ring wraps), and
     /// the blocks beside the log.
     Writing(usize),
@@ -103,6 +113,7 @@ impl<D: Device> Store<D> {
         }
         if blocks.len() >= EARLY_BLOCKS {
             self.building.beside_left += self.write_beside(transaction, &blocks);
+            self.building.early = true;
         } else {
             self.building.beside.extend(blocks);
         }
@@ -115,17 +126,11 @@ impl<D: Device> Store<D> {
         let mut writes = 0;
         for run in runs(blocks) {
             for piece in run.chunks(most) {
-                let data = piece
-                    .iter()
-                    .flat_map(|(_, data)| data.segments().iter().cloned())
-                    .collect();
+                let Run { offset, data } = to_units(piece);
                 let (unit, count) = (piece[0].0, piece.len() as u64);
                 self.io(
                     Purpose::Beside { last, unit, count },
-                    IoKind::Write {
-                        offset: unit * BLOCK_U64,
-                        data,
-                    },
+                    IoKind::Write { offset, data },
                 );
                 writes += 1;
             }
@@ -185,8 +190,24 @@ impl<D: Device> Store<D> {
             self.head - self.tail <= self.layout.wal_length,
             "apply admits only what the log can take"
         );
+        let last = first + what.tokens.len() as u64 - 1;
         let beside: Vec<(u64, BlockData)> = std::mem::take(&mut what.beside).into_iter().collect();
-        what.beside_left += self.write_beside(first + what.tokens.len() as u64 - 1, &beside);
+        let small = length as usize + beside.len() * BLOCK <= self.limits.commit_bytes_max;
+        let early = what.early && !crate::mutant(crate::Mutant::EarlyUnflushed);
+        if small && !early && !past_log && !crate::mutant(crate::Mutant::CommitBeforeFlush) {
+            let mut writes = self.record(&mut what, first, position, length);
+            writes.extend(runs(&beside).map(to_units));
+            let units = beside.iter().map(|&(unit, _)| unit).collect();
+            self.usage.borders.small_groups += 1;
+            self.io(Purpose::Commit { last, units }, IoKind::Commit { writes });
+            self.group = Some(Group {
+                what,
+                first,
+                state: State::Committing,
+            });
+            return self.maybe_freeze();
+        }
+        what.beside_left += self.write_beside(last, &beside);
         if past_log {
             self.group = Some(Group {
                 what,
@@ -195,7 +216,11 @@ impl<D: Device> Store<D> {
             });
             return self.drive_past_log();
         }
-        let pieces = self.write_record(&mut what, first, position, length);
+        let record = self.record(&mut what, first, position, length);
+        let pieces = record.len();
+        for Run { offset, data } in record {
+            self.io(Purpose::Log, IoKind::Write { offset, data });
+        }
         self.group = Some(Group {
             what,
             first,
@@ -216,14 +241,8 @@ impl<D: Device> Store<D> {
         }
     }
 
-    /// Writes a group's record to the log; returns the number of pieces.
-    fn write_record(
-        &mut self,
-        what: &mut Building,
-        first: u64,
-        position: u64,
-        length: u64,
-    ) -> usize {
+    /// A group's record for the log: two runs if it continues at the ring's beginning.
+    fn record(&mut self, what: &mut Building, first: u64, position: u64, length: u64) -> Vec<Run> {
         let (meta, payload) = (
             std::mem::take(&mut what.meta),
             std::mem::take(&mut what.payload),
@@ -239,20 +258,15 @@ impl<D: Device> Store<D> {
         let at = position % self.layout.wal_length;
         let until_end = (self.layout.wal_length - at).min(length);
         let pieces = split_at(segments, until_end as usize);
-        let count = pieces.len();
         self.usage.wal_groups += 1;
         self.usage.wal_bytes += length;
-        self.usage.borders.log_wraps += count as u64 - 1;
-        for (offset, data) in [at, 0].into_iter().zip(pieces) {
-            self.io(
-                Purpose::Log,
-                IoKind::Write {
-                    offset: self.layout.wal_offset + offset,
-                    data,
-                },
-            );
-        }
-        count
+        self.usage.borders.log_wraps += pieces.len() as u64 - 1;
+        let offsets = [at, 0].map(|at| self.layout.wal_offset + at);
+        offsets
+            .into_iter()
+            .zip(pieces)
+            .map(|(offset, data)| Run { offset, data })
+            .collect()
     }
 
     /// Flushes the group in flight once all of it is written.
@@ -294,6 +308,14 @@ impl<D: Device> Store<D> {
         self.flush_written();
     }
 
+    /// The group in flight is durable, with all of its blocks.
+    pub(super) fn group_written(&mut self, last: u64, units: &[u64]) {
+        for &unit in units {
+            self.pending.settled_beside(unit, last);
+        }
+        self.group_committed();
+    }
+
     /// The group in flight is durable.
     pub(super) fn group_committed(&mut self) {
         let group = self
@@ -312,6 +334,17 @@ impl<D: Device> Store<D> {
                 .map(Event::Committed),
         );
         self.usage.committed += (self.events.len() - before) as u64;
+    }
+}
+
+/// The write of adjacent blocks to their units.
+fn to_units(blocks: &[(u64, BlockData)]) -> Run {
+    Run {
+        offset: blocks[0].0 * BLOCK_U64,
+        data: blocks
+            .iter()
+            .flat_map(|(_, data)| data.segments().iter().cloned())
+            .collect(),
     }
 }
 
