@@ -4,7 +4,7 @@
 //!  read   page cache has it ──preadv2(NOWAIT), here──▶ done        it has not ──▶ worker
 //!  write  small ──pwritev into the page cache, here──▶ done        large ───────▶ worker; direct I/O if the memory is aligned
 //!  flush  single writer, little to write ──▶ here        else ──▶ worker: fdatasync
-//!  commit single writer, as a flush ──▶ here        else ──▶ worker: one run directly (`RWF_DSYNC`),
+//!  commit single writer, as a flush ──▶ here        else ──▶ worker: one run with `RWF_DSYNC`,
 //!                                                            several written and flushed
 //! ```
 //! A small write costs less than handing it to a worker, and saves one wake-up per group commit. It
@@ -657,6 +657,7 @@ impl BlockingDevice for Blocks {
 mod tests {
     use super::*;
     use crate::workers::Mailbox;
+    use std::sync::Arc;
 
     const LARGE: usize = 1 << 20;
 

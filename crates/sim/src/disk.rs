@@ -90,6 +90,7 @@ fn options(plan: &Plan) -> OpenOptions {
         deferred_bytes: 96 << 10,
         queue_bytes_max: plan.queue_bytes_max,
         commit_bytes_max: plan.commit_bytes_max,
+        plain: plan.plain,
         salt: 0x6e61_6372_6531_3337,
         // So small that workloads exceed them: omaps are cloned in slices, ranges leave the index
         // in several checkpoints.

@@ -69,6 +69,8 @@ pub struct Plan {
     pub queue_bytes_max: usize,
     /// See `nacre_store::OpenOptions`.
     pub commit_bytes_max: usize,
+    /// See `nacre_store::OpenOptions`.
+    pub plain: bool,
     /// Capacity reported by every store, independent of its disk: with a small one, few updates may
     /// be in flight at a time.
     pub capacity: u64,
@@ -223,6 +225,7 @@ impl Plan {
             compact_entries: *rng.pick(&[16, 30, 1000]),
             deferred_write_max: *rng.pick(&[2 << 10, 12 << 10]),
             queue_bytes_max: [8 << 10, 64 << 10, 512 << 10][seed as usize % 3],
+            plain: true,
             commit_bytes_max: [256 << 10, 12 << 10, 0][seed as usize / 3 % 3],
             rot: disks == Disks::Real && min_size > 1 && rng.one_in(2),
             index_rot: false,

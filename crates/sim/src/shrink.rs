@@ -50,6 +50,7 @@ const NAMES: &[&str] = &[
     "replace",
     "moves",
     "gather_us",
+    "plain",
 ];
 
 impl Plan {
@@ -98,6 +99,7 @@ impl Plan {
             "replace" => self.replace = yes,
             "moves" => self.moves = yes,
             "gather_us" => self.gather_ns = value * 1000,
+            "plain" => self.plain = yes,
             "forgetful" if yes => *self = self.clone().forgetful(),
             "small_pages" if !yes => self.pages = crate::plan::Pages(nacre_osd::Limits::default()),
             _ => {

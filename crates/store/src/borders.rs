@@ -12,6 +12,8 @@ nacre_types::borders! {
     beside_runs_cut,
     /// Transactions that may change more than `deferred_transaction_max` bytes of blocks.
     beside_transactions,
+    /// Transactions that took the short way of a plain overwrite.
+    plain_overwrites,
     /// Transactions for which the log is too small.
     past_log,
     /// Groups that were one operation of the device, not larger than `commit_bytes_max`.

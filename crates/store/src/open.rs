@@ -95,6 +95,9 @@ pub struct OpenOptions {
     pub write_back_depth: usize,
     /// The number of blocks in one write beside the log.
     pub beside_run_blocks: u64,
+    /// Whether plain overwrites take the short way (`store/plain.rs`). Off only for tests: the
+    /// result is the same.
+    pub plain: bool,
     /// Largest group in bytes, with its blocks beside the log, that the device commits in one
     /// operation.
     pub commit_bytes_max: usize,
@@ -127,6 +130,7 @@ impl Default for OpenOptions {
             write_back_run_blocks: 256,
             write_back_depth: 32,
             beside_run_blocks: 1024,
+            plain: true,
             commit_bytes_max: 256 << 10,
             discard_bytes_min: 64 << 10,
             discard_bytes_max: 4 << 20,
@@ -155,6 +159,7 @@ pub(crate) struct Limits {
     pub(crate) write_back_run_blocks: u64,
     pub(crate) write_back_depth: usize,
     pub(crate) beside_run_blocks: u64,
+    pub(crate) plain: bool,
     pub(crate) commit_bytes_max: usize,
     pub(crate) discard_units_min: u64,
     pub(crate) discard_units_max: u64,
@@ -192,6 +197,7 @@ impl Limits {
             write_back_run_blocks: options.write_back_run_blocks.max(1),
             write_back_depth: options.write_back_depth.max(1),
             beside_run_blocks: options.beside_run_blocks.max(1),
+            plain: options.plain,
             commit_bytes_max: options.commit_bytes_max,
             discard_units_min: (options.discard_bytes_min / BLOCK_U64).max(1),
             discard_units_max: options.discard_bytes_max / BLOCK_U64,

@@ -44,6 +44,7 @@ mod discards;
 mod filling;
 mod invariants;
 mod lookup;
+mod plain;
 mod reading;
 mod room;
 pub use room::INDEX_COST;
@@ -58,6 +59,7 @@ use crate::format::BLOCK_U64;
 use crate::format::keys;
 use crate::format::log::{Change, group_length};
 use crate::format::root::Layout;
+use crate::format::value::Value;
 use crate::index::space::Space;
 use crate::index::{Index, IndexError};
 use crate::job::Outcome;
@@ -74,6 +76,7 @@ use lookup::Lookups;
 pub(crate) use lookup::ScanFor;
 use reading::Reads;
 use room::{Measure, Promise};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The purpose of an operation on the device.
@@ -116,11 +119,14 @@ enum Purpose {
     },
 }
 
+/// Units, as first and count; most transactions free one.
+type Runs = SmallVec<[(u64, u32); 1]>;
+
 /// Freed units that may not be reused yet.
 #[derive(Debug)]
 struct Waiting {
     transaction: u64,
-    runs: Vec<(u64, u32)>,
+    runs: Runs,
     /// Reads before this number may use them.
     reads: u64,
     /// This cycle may be writing to them.
@@ -350,6 +356,10 @@ impl<D: Device> Store<D> {
             if self.filling.is_some() && !self.fill() {
                 return;
             }
+            if self.limits.plain && self.apply_plain() {
+                continue;
+            }
+            let is_alone = self.is_alone();
             let queued = self.queue.front().expect("not empty");
             let mut allocator = self.allocator.lock();
             let world = World {
@@ -364,8 +374,7 @@ impl<D: Device> Store<D> {
                 cursor: self.cursor,
                 deferred_write_max: self.limits.deferred_write_max,
                 small_object_max: self.limits.small_object_max,
-                is_alone: self.last_group.max(self.building.tokens.len())
-                    < self.limits.beside_group_min,
+                is_alone,
                 // A transaction that bypasses the log has no payload in it.
                 deferred_transaction_max: if self.past_log {
                     0
@@ -400,10 +409,8 @@ impl<D: Device> Store<D> {
                     }
                     let by_log = promise.units * BLOCK_U64 > self.limits.deferred_transaction_max;
                     self.usage.borders.beside_transactions += u64::from(by_log && !self.past_log);
-                    self.promised.units -= promise.units;
-                    self.promised.index -= promise.index;
                     let queued = self.queue.pop_front().expect("just looked at");
-                    self.queue_bytes -= size;
+                    self.taken(size, promise);
                     if !applied.poisoned.is_empty() && !crate::mutant(crate::Mutant::LossUntold) {
                         let lost = applied.poisoned_objects(&queued.transaction);
                         self.events.extend(
@@ -439,6 +446,18 @@ impl<D: Device> Store<D> {
                 Err(Stop::NotEmpty(id)) => return self.fail(StoreFailure::CollectionNotEmpty(id)),
             }
         }
+    }
+
+    /// Whether a transaction that is applied now will have its group to itself.
+    fn is_alone(&self) -> bool {
+        self.last_group.max(self.building.tokens.len()) < self.limits.beside_group_min
+    }
+
+    /// A transaction has left the queue.
+    fn taken(&mut self, size: usize, promise: Promise) {
+        self.promised.units -= promise.units;
+        self.promised.index -= promise.index;
+        self.queue_bytes -= size;
     }
 
     /// Adds a change to the group being built, if the log has space for it.
@@ -487,13 +506,7 @@ impl<D: Device> Store<D> {
             self.tables.active.remove_range(from, to);
         }
         for (key, value) in change.records {
-            match key[0] {
-                keys::TAG_HEAD | keys::TAG_SHARD | keys::TAG_REFERENCES => {
-                    self.tables.cache.set(&key, value.clone())
-                }
-                _ => self.tables.cache.update(&key, &value),
-            }
-            self.tables.active.set(key, value);
+            self.set_record(key, value);
         }
         for (object, number) in applied.omaps {
             self.tables.note_omap(object, number);
@@ -520,7 +533,26 @@ impl<D: Device> Store<D> {
                 },
             );
         }
-        for &(unit, count) in &change.freed {
+        if !change.freed.is_empty() {
+            self.free_later(transaction, change.freed.into());
+        }
+        self.building.payload.extend(applied.payload);
+        self.applied_one(token);
+    }
+
+    fn set_record(&mut self, key: Bytes, value: Option<Value>) {
+        match key[0] {
+            keys::TAG_HEAD | keys::TAG_SHARD | keys::TAG_REFERENCES => {
+                self.tables.cache.set(&key, value.clone())
+            }
+            _ => self.tables.cache.update(&key, &value),
+        }
+        self.tables.active.set(key, value);
+    }
+
+    /// A transaction gives these units back, as first and count; others may still need them.
+    fn free_later(&mut self, transaction: u64, runs: Runs) {
+        for &(unit, count) in &runs {
             for unit in unit..unit + u64::from(count) {
                 if !crate::mutant(crate::Mutant::CancelForgotten) {
                     self.pending.cancel(unit);
@@ -529,24 +561,25 @@ impl<D: Device> Store<D> {
                 self.building.beside.remove(&unit);
             }
         }
-        if !change.freed.is_empty() {
-            let cycle = self
-                .cycle
-                .as_ref()
-                .filter(|c| c.is_writing())
-                .map(|_| self.cycles);
-            let reads = self
-                .reads
-                .next_id()
-                .saturating_sub(u64::from(crate::mutant(crate::Mutant::LastReaderUncounted)));
-            self.waiting.push_back(Waiting {
-                transaction,
-                runs: change.freed,
-                reads,
-                cycle,
-            });
-        }
-        self.building.payload.extend(applied.payload);
+        let cycle = self
+            .cycle
+            .as_ref()
+            .filter(|c| c.is_writing())
+            .map(|_| self.cycles);
+        let reads = self
+            .reads
+            .next_id()
+            .saturating_sub(u64::from(crate::mutant(crate::Mutant::LastReaderUncounted)));
+        self.waiting.push_back(Waiting {
+            transaction,
+            runs,
+            reads,
+            cycle,
+        });
+    }
+
+    /// All of a transaction is visible.
+    fn applied_one(&mut self, token: Token) {
         self.building.tokens.push(Some(token));
         self.filled.clear();
         // Clearing an empty tree has a cost.

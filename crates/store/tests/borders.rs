@@ -37,6 +37,7 @@ fn drawn(rng: &mut Rng) -> OpenOptions {
         write_back_run_blocks: pick(&[1, 3, 256]),
         write_back_depth: pick(&[1, 2, 32]) as usize,
         beside_run_blocks: pick(&[1, 5, 1024]),
+        plain: true,
         commit_bytes_max: pick(&[0, 4096, 16 << 10, 256 << 10]) as usize,
         discard_bytes_min: pick(&[0, 4096, 16 << 10]),
         discard_bytes_max: pick(&[0, 4096, 12 << 10, 4 << 20]),

@@ -10,6 +10,7 @@ mod memory;
 mod meter;
 mod model;
 mod never_fails;
+mod plain;
 mod planted;
 mod pressure;
 mod rig;

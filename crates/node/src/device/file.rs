@@ -1,5 +1,5 @@
-//! The asynchronous interface to a file or block device: what is done here, on the reactor's thread,
-//! and what on a worker.
+//! The asynchronous interface to a file or block device: what is done here, on the reactor's
+//! thread, and what on a worker.
 
 use super::waits::Waits;
 use super::{Blocks, Call, INLINE_WRITE_MAX, On, sync};

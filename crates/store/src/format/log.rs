@@ -22,7 +22,7 @@
 
 use super::checksum::{BlockData, Crc};
 use super::codec::{Put, Take};
-use super::value::Value;
+use super::value::{TOMBSTONE, Value};
 use super::{BLOCK, BLOCK_U64, ZEROS};
 use bytes::Bytes;
 
@@ -31,7 +31,6 @@ const VERSION: u16 = 3;
 pub(crate) const HEADER: usize = 64;
 const SALT_AT: usize = 40;
 const CRC_AT: usize = 56;
-const TOMBSTONE: u32 = u32::MAX;
 
 /// The changes of one transaction, as logged and replayed.
 #[derive(Clone, Debug, Default)]
@@ -78,10 +77,7 @@ impl Change {
         out.u32(self.records.len() as u32);
         for (key, value) in &self.records {
             out.bytes(key);
-            match value {
-                Some(value) => value.encode_into(out),
-                None => out.u32(TOMBSTONE),
-            }
+            Value::encode_option_into(value.as_ref(), out);
         }
         out.u32(self.blocks.len() as u32);
         for &unit in &self.blocks {
