@@ -19,7 +19,11 @@
 //! Invariants: `free` is the number of clear bits; no group has a longer run than its bin states
 //! ([`Allocator::check`]).
 
+use smallvec::SmallVec;
 use std::collections::BTreeSet;
+
+/// Units, as first and count; most transactions take and free one.
+pub(crate) type Runs = SmallVec<[(u64, u32); 1]>;
 
 /// Units of one group, which is one record of the index.
 pub(crate) const GROUP_UNITS: u64 = 4096;
@@ -382,11 +386,11 @@ impl Allocator {
     /// Takes `count` units for small pieces that will soon be replaced: in one run of the area if
     /// one is near, otherwise in pieces; see [`Area`]. `None`, and nothing taken, if there are not
     /// enough.
-    pub(crate) fn take_small(&mut self, count: u64, near: u64) -> Option<Vec<(u64, u32)>> {
+    pub(crate) fn take_small(&mut self, count: u64, near: u64) -> Option<Runs> {
         if count > self.free {
             return None;
         }
-        let mut runs: Vec<(u64, u32)> = Vec::with_capacity(1);
+        let mut runs = Runs::new();
         let mut left = count as usize;
         for want in [left, 1] {
             let mut looks = 0;
@@ -586,7 +590,7 @@ mod tests {
                 match if small {
                     allocator.take_small(want, near)
                 } else {
-                    allocator.take(want, near)
+                    allocator.take(want, near).map(Runs::from)
                 } {
                     Some(runs) => {
                         assert_eq!(runs.iter().map(|r| u64::from(r.1)).sum::<u64>(), want);

@@ -19,7 +19,7 @@
 mod blocks;
 mod clone;
 
-use crate::alloc::Allocator;
+use crate::alloc::{Allocator, Runs};
 use crate::api::{CollectionId, ObjectKey, Op, Transaction};
 use crate::few::Few;
 use crate::format::BLOCK_U64;
@@ -609,10 +609,10 @@ impl<'a> Attempt<'a> {
         let runs = if small {
             allocator.take_small(count, near)
         } else {
-            allocator.take(count, near)
+            allocator.take(count, near).map(Runs::from)
         };
         let runs = runs.ok_or(Stop::NoSpace)?;
-        self.out.change.allocated.extend(&runs);
+        self.out.change.allocated.extend_from_slice(&runs);
         if let Some(&(unit, length)) = runs.last().filter(|_| !small) {
             self.out.cursor = unit + u64::from(length);
         }

@@ -49,6 +49,7 @@ mod reading;
 mod room;
 pub use room::INDEX_COST;
 
+use crate::alloc::Runs;
 use crate::api::{
     CollectionId, Event, Job, JobDone, ObjectStore, Op, Read, StoreFailure, SubmitError, Token,
     Transaction, Usage,
@@ -76,7 +77,6 @@ use lookup::Lookups;
 pub(crate) use lookup::ScanFor;
 use reading::Reads;
 use room::{Measure, Promise};
-use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The purpose of an operation on the device.
@@ -118,9 +118,6 @@ enum Purpose {
         count: u32,
     },
 }
-
-/// Units, as first and count; most transactions free one.
-type Runs = SmallVec<[(u64, u32); 1]>;
 
 /// Freed units that may not be reused yet.
 #[derive(Debug)]
@@ -558,7 +555,7 @@ impl<D: Device> Store<D> {
                     self.pending.cancel(unit);
                 }
                 // No reader and no replay expects its content there.
-                self.building.beside.remove(&unit);
+                self.building.beside.swap_remove(&unit);
             }
         }
         let cycle = self

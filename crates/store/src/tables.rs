@@ -199,7 +199,7 @@ pub(crate) struct Pending {
 /// Units whose newest content is in memory.
 #[derive(Default)]
 pub(crate) struct PendingBlocks {
-    pub(crate) by_unit: BTreeMap<u64, Pending>,
+    pub(crate) by_unit: IndexMap<u64, Pending, FixedState>,
     /// The number of those that are not beside the log.
     pub(crate) deferred: usize,
     /// Log-only blocks replaced or freed before they were written back (CEPH-57).
@@ -214,7 +214,7 @@ impl PendingBlocks {
         }
     }
     pub(crate) fn cancel(&mut self, unit: u64) {
-        if let Some(old) = self.by_unit.remove(&unit) {
+        if let Some(old) = self.by_unit.swap_remove(&unit) {
             self.forget(&old);
         }
     }
@@ -231,7 +231,7 @@ impl PendingBlocks {
             && (crate::mutant(crate::Mutant::SettledNewer) || pending.transaction == transaction)
         {
             self.deferred -= 1;
-            self.by_unit.remove(&unit);
+            self.by_unit.swap_remove(&unit);
         }
     }
     /// The blocks that transactions up to `last` wrote beside the log are at their place;
@@ -242,7 +242,7 @@ impl PendingBlocks {
             .get(&unit)
             .is_some_and(|pending| pending.beside && pending.transaction <= last)
         {
-            self.by_unit.remove(&unit);
+            self.by_unit.swap_remove(&unit);
         }
     }
 }

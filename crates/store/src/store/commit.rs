@@ -29,7 +29,8 @@ use crate::format::log::{GroupHeader, encode_group, group_length, runs};
 use crate::format::{BLOCK, BLOCK_U64};
 use crate::tables::Pending;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use foldhash::fast::FixedState;
+use indexmap::IndexMap;
 
 /// A transaction with this many blocks writes them at once, before its group.
 const EARLY_BLOCKS: usize = 16;
@@ -42,7 +43,7 @@ pub(super) struct Building {
     /// One per transaction; `None` for a slice of an omap that is copied for the next one.
     pub(super) tokens: Vec<Option<Token>>,
     /// Blocks for fresh units that are written with the group.
-    pub(super) beside: BTreeMap<u64, BlockData>,
+    pub(super) beside: IndexMap<u64, BlockData, FixedState>,
     /// Writes of such blocks in flight.
     beside_left: usize,
     /// Such blocks were written before the group.
@@ -191,7 +192,9 @@ impl<D: Device> Store<D> {
             "apply admits only what the log can take"
         );
         let last = first + what.tokens.len() as u64 - 1;
-        let beside: Vec<(u64, BlockData)> = std::mem::take(&mut what.beside).into_iter().collect();
+        let mut beside: Vec<(u64, BlockData)> =
+            std::mem::take(&mut what.beside).into_iter().collect();
+        beside.sort_unstable_by_key(|&(unit, _)| unit);
         let small = length as usize + beside.len() * BLOCK <= self.limits.commit_bytes_max;
         let early = what.early && !crate::mutant(crate::Mutant::EarlyUnflushed);
         if small && !early && !past_log && !crate::mutant(crate::Mutant::CommitBeforeFlush) {

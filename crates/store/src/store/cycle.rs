@@ -277,10 +277,14 @@ impl<D: Device> Store<D> {
     /// The blocks that are durable in the log but not at their place, in order of place.
     fn write_back_runs(&mut self) -> VecDeque<(u64, u64)> {
         let (mut runs, mut cut): (VecDeque<(u64, u64)>, u64) = (VecDeque::new(), 0);
-        for (&unit, pending) in &self.pending.by_unit {
-            if pending.beside || pending.transaction > self.committed {
-                continue;
-            }
+        let due = self
+            .pending
+            .by_unit
+            .iter()
+            .filter(|(_, pending)| !pending.beside && pending.transaction <= self.committed);
+        let mut units: Vec<u64> = due.map(|(&unit, _)| unit).collect();
+        units.sort_unstable();
+        for unit in units {
             match runs.back_mut() {
                 Some((start, count))
                     if *start + *count == unit && *count < self.limits.write_back_run_blocks =>
