@@ -4,8 +4,8 @@
 //!  read   page cache has it ──preadv2(NOWAIT), here──▶ done        it has not ──▶ worker
 //!  write  small ──pwritev into the page cache, here──▶ done        large ───────▶ worker; direct I/O if the memory is aligned
 //!  flush  single writer, little to write ──▶ here        else ──▶ worker: fdatasync
-//!  commit single writer, as a flush ──▶ here        else ──▶ worker: one run with `RWF_DSYNC`,
-//!                                                            several written and flushed
+//!  commit single writer, as a flush ──▶ here        else ──▶ worker: one run with `RWF_DSYNC`;
+//!                                                       several are written here, flushed there
 //! ```
 //! A small write costs less than handing it to a worker, and saves one wake-up per group commit. It
 //! can block in the kernel only when dirty pages exceed the kernel's limits, which the flush after
@@ -1058,7 +1058,7 @@ mod tests {
         let mut device = FileDevice::new(Arc::new(blocks), workers.handle(), mailbox);
         meet(&folder, "blocks flush error 5");
         assert_eq!(
-            device.at_once(&IoKind::Flush),
+            device.at_once(&mut IoKind::Flush),
             Some(Err(failed(Errno::IO))),
             "on the reactor's thread"
         );

@@ -6,7 +6,7 @@ use super::{Blocks, Call, INLINE_WRITE_MAX, On, sync};
 use crate::clock;
 use crate::workers::{Mailbox, Task, WorkersHandle};
 use bytes::{Bytes, BytesMut};
-use nacre_store::{Device, DeviceError, Io, IoDone, IoKind, Run};
+use nacre_store::{Device, DeviceError, Io, IoDone, IoKind};
 use std::sync::Arc;
 
 /// With more bytes than this to write, a flush takes long enough to be worth a worker.
@@ -58,19 +58,29 @@ impl FileDevice {
         Some(result.map(|()| Bytes::new()))
     }
 
-    fn commit_at_once(&mut self, writes: &[Run]) -> Option<Result<Bytes, DeviceError>> {
-        let [run] = writes else {
-            self.unflushed = 0;
+    fn commit_at_once(&mut self, kind: &mut IoKind) -> Option<Result<Bytes, DeviceError>> {
+        let IoKind::Commit { writes } = kind else {
             return None;
         };
-        if !self.may_wait() {
-            return None;
+        if let [run] = &writes[..] {
+            let result = self
+                .may_wait()
+                .then(|| self.timed(|blocks| blocks.commit_past_cache(run, On::Reactor)))??;
+            return Some(result.map(|()| Bytes::new()));
         }
-        let result = self.timed(|blocks| blocks.commit_past_cache(run, On::Reactor))?;
-        Some(result.map(|()| Bytes::new()))
+        // This processor has just received the data: another one would have to fetch it.
+        for run in &*writes {
+            if let Err(error) = self.blocks.write_now(run.offset, &run.data)? {
+                return Some(Err(error));
+            }
+            self.unflushed += run.length();
+        }
+        *kind = IoKind::Flush;
+        self.flush_at_once()
     }
 
-    pub(super) fn at_once(&mut self, kind: &IoKind) -> Option<Result<Bytes, DeviceError>> {
+    /// What can be done here; what is left of it goes to a worker.
+    pub(super) fn at_once(&mut self, kind: &mut IoKind) -> Option<Result<Bytes, DeviceError>> {
         match kind {
             IoKind::Read { offset, length } => {
                 let mut out = BytesMut::zeroed(*length);
@@ -89,15 +99,15 @@ impl FileDevice {
                     .map(|result| result.map(|()| Bytes::new()))
             }
             IoKind::Flush => self.flush_at_once(),
-            IoKind::Commit { writes } => self.commit_at_once(writes),
+            IoKind::Commit { .. } => self.commit_at_once(kind),
             IoKind::Discard { .. } => None,
         }
     }
 }
 
 impl Device for FileDevice {
-    fn submit(&mut self, io: Io) {
-        if let Some(result) = self.at_once(&io.kind) {
+    fn submit(&mut self, mut io: Io) {
+        if let Some(result) = self.at_once(&mut io.kind) {
             self.done.push(IoDone { id: io.id, result });
             self.mailbox.set_ready();
         } else {
@@ -142,7 +152,7 @@ mod tests {
             data: vec![Bytes::from(vec![1; length])],
         };
         assert!(
-            device.at_once(&IoKind::Flush).is_none(),
+            device.at_once(&mut IoKind::Flush).is_none(),
             "nobody said that the writer is alone"
         );
         for (length, slow, here) in [
@@ -155,23 +165,23 @@ mod tests {
             if slow {
                 device.waits.took(Duration::from_secs(1));
             }
-            device.at_once(&write(length));
+            device.at_once(&mut write(length));
             mailbox.set_lone(true);
             assert_eq!(
-                device.at_once(&IoKind::Flush).is_some(),
+                device.at_once(&mut IoKind::Flush).is_some(),
                 here,
                 "{length} bytes, slow {slow}"
             );
             assert!(
-                device.at_once(&IoKind::Flush).is_none(),
+                device.at_once(&mut IoKind::Flush).is_none(),
                 "said once, true once"
             );
         }
     }
 
-    /// The commit of a single writer is made on the reactor's thread, one of several runs or on a
-    /// slow disk is not. Whichever way, an error of its write or its flush is its error; one for
-    /// want of space is tried in the other way, which has the reserve.
+    /// The commit of a single writer is made on the reactor's thread, on a slow disk it is not; of
+    /// one of several runs the flush is left. Whichever way, an error of its write or its flush is
+    /// its error; one for want of space is tried in the other way, which has the reserve.
     #[test]
     fn a_lone_writers_commit_is_made_at_once_and_its_errors_are_told() {
         let folder = Folder::new("lone-commit");
@@ -188,9 +198,13 @@ mod tests {
         let two = IoKind::Commit {
             writes: vec![run(0, 1, 4096), run(8192, 1, 4096)],
         };
-        assert!(device.at_once(&one).is_none(), "many writers");
+        assert!(device.at_once(&mut one.clone()).is_none(), "many writers");
         mailbox.set_lone(true);
-        assert!(device.at_once(&two).is_none(), "two places");
+        let mut left = two.clone();
+        assert_eq!(device.at_once(&mut left), Some(Ok(Bytes::new())));
+        let mut left = two.clone();
+        assert!(device.at_once(&mut left).is_none(), "many writers");
+        assert!(matches!(left, IoKind::Flush), "it is written");
         let here = blocks
             .commit_past_cache(&run(0, 1, 4096), On::Other)
             .is_some();
@@ -198,10 +212,10 @@ mod tests {
             eprintln!("SKIPPED: {} takes no direct writes", folder.0.display());
         }
         mailbox.set_lone(true);
-        assert_eq!(device.at_once(&one).is_some(), here);
+        assert_eq!(device.at_once(&mut one.clone()).is_some(), here);
         device.waits.took(Duration::from_secs(1));
         mailbox.set_lone(true);
-        assert!(device.at_once(&one).is_none(), "a slow disk");
+        assert!(device.at_once(&mut one.clone()).is_none(), "a slow disk");
         device.waits = Waits::default();
         for call in ["write", "flush"] {
             meet(&folder, &format!("blocks {call} error 5"));
@@ -214,12 +228,12 @@ mod tests {
             }
             mailbox.set_lone(true);
             let at_once = here.then_some(Err(failed(Errno::IO)));
-            assert_eq!(device.at_once(&one), at_once, "{call}");
+            assert_eq!(device.at_once(&mut one.clone()), at_once, "{call}");
         }
         meet(&folder, "blocks write error 28");
         mailbox.set_lone(true);
         assert_eq!(
-            device.at_once(&one),
+            device.at_once(&mut one.clone()),
             None,
             "a worker may take of the reserve"
         );
