@@ -442,6 +442,13 @@ impl Blocks {
         }))
     }
 
+    /// For direct writes, unless one was refused.
+    fn direct_file(&self) -> Option<&File> {
+        self.direct
+            .as_ref()
+            .filter(|_| !self.direct_refused.load(Ordering::Relaxed))
+    }
+
     /// Writes directly to the disk. `None`: not possible here; a partial write must be repeated.
     fn write_past_cache(
         &self,
@@ -449,10 +456,7 @@ impl Blocks {
         data: &[Bytes],
         length: usize,
     ) -> Option<Result<(), DeviceError>> {
-        let direct = self
-            .direct
-            .as_ref()
-            .filter(|_| !self.direct_refused.load(Ordering::Relaxed))?;
+        let direct = self.direct_file()?;
         let _writing = self.windows.enter(Way::Past, offset, length as u64);
         match self.call(Call::Write(length as u64), On::Other, || {
             write_all(direct, offset, data, DIRECT_SEGMENTS_MAX)
@@ -468,10 +472,7 @@ impl Blocks {
     /// Writes one run directly and durably. `None`: not possible here; a partial write must be
     /// repeated.
     fn commit_past_cache(&self, run: &Run, on: On) -> Option<Result<(), DeviceError>> {
-        let direct = self
-            .direct
-            .as_ref()
-            .filter(|_| !self.direct_refused.load(Ordering::Relaxed))?;
+        let direct = self.direct_file()?;
         let length = run.length();
         if let Err(error) = self.check(run.offset, length) {
             return Some(Err(error));
@@ -488,7 +489,9 @@ impl Blocks {
             if let Some(faults) = &self.faults {
                 faults.meet(What::Write.word())?;
             }
-            write_durably(direct, run.offset, data)
+            write_piece(run.offset, data, |rest, at| {
+                rustix::io::pwritev2(direct, &[IoSlice::new(rest)], at, ReadWriteFlags::DSYNC)
+            })
         };
         // It ends with a flush, and may hang and fail as one.
         let result = self.call(Call::Flush, on, || match attempt() {
@@ -577,24 +580,14 @@ fn read_all(file: &File, mut offset: u64, out: &mut [u8]) -> Result<Option<u64>,
     Ok(None)
 }
 
-fn write_plain(file: &File, mut offset: u64, mut rest: &[u8]) -> Result<(), Errno> {
+/// Writes one piece by calls that may write a part of it.
+fn write_piece(
+    mut offset: u64,
+    mut rest: &[u8],
+    write: impl Fn(&[u8], u64) -> Result<usize, Errno>,
+) -> Result<(), Errno> {
     while !rest.is_empty() {
-        match rustix::io::pwrite(file, rest, offset) {
-            Ok(0) => return Err(Errno::NOSPC),
-            Ok(count) => {
-                offset += count as u64;
-                rest = &rest[count..];
-            }
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(())
-}
-
-fn write_durably(file: &File, mut offset: u64, mut rest: &[u8]) -> Result<(), Errno> {
-    while !rest.is_empty() {
-        match rustix::io::pwritev2(file, &[IoSlice::new(rest)], offset, ReadWriteFlags::DSYNC) {
+        match write(rest, offset) {
             Ok(0) => return Err(Errno::NOSPC),
             Ok(count) => {
                 offset += count as u64;
@@ -636,7 +629,9 @@ impl BlockingDevice for Blocks {
         self.check(offset, data.len())?;
         let _writing = self.windows.enter(Way::Through, offset, data.len() as u64);
         self.call(Call::Write(data.len() as u64), On::Other, || {
-            write_plain(&self.file, offset, data)
+            write_piece(offset, data, |rest, at| {
+                rustix::io::pwrite(&self.file, rest, at)
+            })
         })
     }
     fn flush(&self) -> Result<(), DeviceError> {
