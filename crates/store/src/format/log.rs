@@ -22,7 +22,7 @@
 
 use super::checksum::{BlockData, Crc};
 use super::codec::{Put, Take};
-use super::value::{TOMBSTONE, Value};
+use super::value::Value;
 use super::{BLOCK, BLOCK_U64, ZEROS};
 use bytes::Bytes;
 
@@ -31,6 +31,7 @@ const VERSION: u16 = 3;
 pub(crate) const HEADER: usize = 64;
 const SALT_AT: usize = 40;
 const CRC_AT: usize = 56;
+const TOMBSTONE: u32 = u32::MAX;
 
 /// The changes of one transaction, as logged and replayed.
 #[derive(Clone, Debug, Default)]
@@ -57,12 +58,24 @@ pub(crate) fn runs<T>(units: &[(u64, T)]) -> impl Iterator<Item = &[(u64, T)]> {
     units.chunk_by(|(unit, _), (next, _)| *next == *unit + 1)
 }
 
-impl Change {
+/// A [`Change`] whose parts are anywhere: what is logged of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Logged<'a> {
+    pub(crate) next_number: u64,
+    pub(crate) allocated: &'a [(u64, u32)],
+    pub(crate) freed: &'a [(u64, u32)],
+    pub(crate) ranges: &'a [(Bytes, Bytes)],
+    pub(crate) records: &'a [(Bytes, Option<Value>)],
+    pub(crate) blocks: &'a [u64],
+    pub(crate) beside: &'a [(u64, u32)],
+}
+
+impl Logged<'_> {
     pub(crate) fn encode_into(&self, out: &mut Vec<u8>) {
         let at = out.len();
         out.u32(0);
         out.u64(self.next_number);
-        for runs in [&self.allocated, &self.freed] {
+        for runs in [self.allocated, self.freed] {
             out.u32(runs.len() as u32);
             for &(unit, count) in runs {
                 out.u64(unit);
@@ -70,21 +83,24 @@ impl Change {
             }
         }
         out.u32(self.ranges.len() as u32);
-        for (from, to) in &self.ranges {
+        for (from, to) in self.ranges {
             out.bytes(from);
             out.bytes(to);
         }
         out.u32(self.records.len() as u32);
-        for (key, value) in &self.records {
+        for (key, value) in self.records {
             out.bytes(key);
-            Value::encode_option_into(value.as_ref(), out);
+            match value {
+                Some(value) => value.encode_into(out),
+                None => out.u32(TOMBSTONE),
+            }
         }
         out.u32(self.blocks.len() as u32);
-        for &unit in &self.blocks {
+        for &unit in self.blocks {
             out.u64(unit);
         }
-        out.u32(runs(&self.beside).count() as u32);
-        for run in runs(&self.beside) {
+        out.u32(runs(self.beside).count() as u32);
+        for run in runs(self.beside) {
             out.u64(run[0].0);
             out.u32(run.len() as u32);
             for &(_, crc) in run {
@@ -93,6 +109,30 @@ impl Change {
         }
         let length = (out.len() - at - 4) as u32;
         out[at..at + 4].copy_from_slice(&length.to_le_bytes());
+    }
+}
+
+impl Change {
+    pub(crate) fn encode_into(&self, out: &mut Vec<u8>) {
+        let Self {
+            next_number,
+            allocated,
+            freed,
+            ranges,
+            records,
+            blocks,
+            beside,
+        } = self;
+        Logged {
+            next_number: *next_number,
+            allocated,
+            freed,
+            ranges,
+            records,
+            blocks,
+            beside,
+        }
+        .encode_into(out);
     }
 
     fn decode(mut take: Take) -> Option<Self> {

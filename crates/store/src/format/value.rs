@@ -12,9 +12,6 @@ use bytes::Bytes;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// In place of the length of a value: there is none.
-pub(crate) const TOMBSTONE: u32 = u32::MAX;
-
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     /// Encoded as in the index.
@@ -71,14 +68,6 @@ impl Value {
                 head.encode_into(out);
                 debug_assert_eq!(out.len() - begin, *length);
             }
-        }
-    }
-
-    /// The same for a record that may be removed.
-    pub(crate) fn encode_option_into(value: Option<&Self>, out: &mut Vec<u8>) {
-        match value {
-            Some(value) => value.encode_into(out),
-            None => out.u32(TOMBSTONE),
         }
     }
 

@@ -17,8 +17,7 @@ use super::{Queued, Store};
 use crate::api::{ObjectKey, Op, Token, Transaction};
 use crate::device::Device;
 use crate::format::checksum::BlockData;
-use crate::format::codec::Put as _;
-use crate::format::log::group_length;
+use crate::format::log::{Logged, group_length};
 use crate::format::object::{BlockRef, Head, SHARD_BLOCKS};
 use crate::format::value::Value;
 use crate::format::{BLOCK, BLOCK_U64, keys};
@@ -213,55 +212,24 @@ impl<D: Device> Store<D> {
         let changed = plain.change(&head, block, transaction);
         drop(head);
         set(&mut records, key, Some(Arc::new(changed).into()));
-        let given_back = (to_fresh && !before.is_hole()).then_some(before.unit);
-        let fresh = to_fresh.then_some((unit, block.crc));
-        let in_place = (!to_fresh).then_some(unit);
-        self.log_plain(&records, fresh, given_back, in_place);
+        let given_back = (to_fresh && !before.is_hole()).then_some((before.unit, 1));
+        let fresh = to_fresh.then_some((unit, 1));
+        Logged {
+            next_number: self.next_number,
+            allocated: fresh.as_slice(),
+            freed: given_back.as_slice(),
+            records: &records,
+            blocks: (!to_fresh).then_some(unit).as_slice(),
+            beside: to_fresh.then_some((unit, block.crc)).as_slice(),
+            ..Logged::default()
+        }
+        .encode_into(&mut self.building.meta);
         self.usage.borders.plain_overwrites += 1;
         let queued = self.queue.pop_front().expect("just looked at");
         self.taken(size, promise);
         self.adopt_plain(token, records, content, unit, to_fresh, given_back);
         drop(queued);
         true
-    }
-
-    /// Appends the change to the group being built; see `Change::encode_into`.
-    fn log_plain(
-        &mut self,
-        records: &Records,
-        fresh: Option<(u64, u32)>,
-        given_back: Option<u64>,
-        in_place: Option<u64>,
-    ) {
-        let out = &mut self.building.meta;
-        let at = out.len();
-        out.u32(0);
-        out.u64(self.next_number);
-        for unit in [fresh.map(|(unit, _)| unit), given_back] {
-            out.u32(u32::from(unit.is_some()));
-            if let Some(unit) = unit {
-                out.u64(unit);
-                out.u32(1);
-            }
-        }
-        out.u32(0);
-        out.u32(records.len() as u32);
-        for (key, value) in records {
-            out.bytes(key);
-            Value::encode_option_into(value.as_ref(), out);
-        }
-        out.u32(u32::from(in_place.is_some()));
-        if let Some(unit) = in_place {
-            out.u64(unit);
-        }
-        out.u32(u32::from(fresh.is_some()));
-        if let Some((unit, crc)) = fresh {
-            out.u64(unit);
-            out.u32(1);
-            out.u32(crc);
-        }
-        let length = (out.len() - at - 4) as u32;
-        out[at..at + 4].copy_from_slice(&length.to_le_bytes());
     }
 
     /// Makes it visible, as [`Self::adopt`] does with an attempt's result.
@@ -272,7 +240,7 @@ impl<D: Device> Store<D> {
         content: BlockData,
         unit: u64,
         to_fresh: bool,
-        given_back: Option<u64>,
+        given_back: Option<(u64, u32)>,
     ) {
         self.applied += 1;
         let transaction = self.applied;
@@ -293,9 +261,9 @@ impl<D: Device> Store<D> {
             self.building.payload.push(content);
         }
         self.pending.insert(unit, pending);
-        if let Some(unit) = given_back {
-            self.mark_dirty(unit, 1);
-            self.free_later(transaction, SmallVec::from_buf([(unit, 1)]));
+        if let Some((unit, count)) = given_back {
+            self.mark_dirty(unit, count);
+            self.free_later(transaction, SmallVec::from_buf([(unit, count)]));
         }
         self.applied_one(token);
     }
