@@ -336,16 +336,11 @@ impl Osd {
     /// The number of logged bytes (`nacre_store::Transaction::logged_size`) that the store accepts
     /// in one transaction. The host reports it before the first tick; without a report the store
     /// accepts everything.
-    ///
-    /// A group that adopts another member's log writes log and records in one transaction. (On a
-    /// store with a small log the records of unconfirmed answers alone were larger than it takes,
-    /// and a daemon whose store refuses what it must write stops: seed 134.)
     pub fn on_store_limit(&mut self, logged_bytes_max: u64) {
-        self.sh.logged_max = logged_bytes_max;
-        let share = |part: u64| usize::try_from(logged_bytes_max / part).unwrap_or(usize::MAX);
-        let limits = &mut self.sh.config.limits;
-        limits.log_bytes = limits.log_bytes.min(share(2));
-        limits.records_bytes = limits.records_bytes.min(share(8));
+        if self.sh.logged_max != logged_bytes_max {
+            self.sh.logged_max = logged_bytes_max;
+            self.sh.limit_to_store();
+        }
     }
 
     /// A frame arrived.

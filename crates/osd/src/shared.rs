@@ -275,6 +275,18 @@ impl Shared {
             self.peers.set_timing(timing);
         }
         self.config.limits = limits;
+        self.limit_to_store();
+    }
+
+    /// Keeps the limits under what the store takes in one transaction: a group that adopts another
+    /// member's log writes log and records in one. (On a store with a small log the records of
+    /// unconfirmed answers alone were larger, and a daemon whose store refuses what it must write
+    /// stops: seed 134.)
+    pub fn limit_to_store(&mut self) {
+        let share = |part: u64| usize::try_from(self.logged_max / part).unwrap_or(usize::MAX);
+        let limits = &mut self.config.limits;
+        limits.log_bytes = limits.log_bytes.min(share(2));
+        limits.records_bytes = limits.records_bytes.min(share(8));
     }
 
     /// Stores the owner of the store.
