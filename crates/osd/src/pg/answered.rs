@@ -82,6 +82,9 @@ impl Answers {
             return;
         }
         *mark = below;
+        if self.entries.is_empty() && self.spared.is_empty() {
+            return;
+        }
         let first = RequestId {
             sequence: 0,
             ..*who

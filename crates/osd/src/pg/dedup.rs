@@ -31,6 +31,7 @@
 //! a client. A horizon is never stored or sent; the fact that there is one is both.
 
 use super::log::entry_bytes;
+use super::ring::Ring;
 use nacre_types::{ClientId, Instance, ObjectId, Time, Version};
 use nacre_wire::Record;
 use nacre_wire::msg::client::{RequestId, SubReply};
@@ -88,7 +89,7 @@ impl Done {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Client {
     below: u64,
-    done: BTreeMap<u64, Done>,
+    done: Ring<Done>,
     /// Its last update.
     last: Version,
     /// When that update was seen here, loaded or adopted.
@@ -105,10 +106,7 @@ impl Client {
     fn confirm(&mut self, below: u64, bytes: &mut usize) -> Vec<u64> {
         self.below = self.below.max(below);
         let mut gone = Vec::new();
-        while let Some(first) = self.done.first_entry()
-            && *first.key() < self.below
-        {
-            let (sequence, done) = first.remove_entry();
+        while let Some((sequence, done)) = self.done.pop_below(self.below) {
             if done.stored {
                 gone.push(sequence);
                 *bytes -= done.bytes();
@@ -124,7 +122,7 @@ impl Client {
             .insert(sequence, Done { record, stored })
             .filter(|former| former.stored);
         if stored || former.is_some() {
-            let done = self.done.get_mut(&sequence).expect("just put in");
+            let done = self.done.get_mut(sequence).expect("just put in");
             done.stored = true;
             *bytes = *bytes + done.bytes() - former.as_ref().map_or(0, Done::bytes);
         }
@@ -246,7 +244,7 @@ impl DedupTable {
                 .done
                 .iter()
                 .filter(|(_, done)| done.stored)
-                .map(|(sequence, _)| *sequence)
+                .map(|(sequence, _)| sequence)
                 .collect();
             gone.push(Forgotten {
                 client: who.0,
@@ -280,7 +278,7 @@ impl DedupTable {
         let Some(client) = self.clients.get(&(request.client, request.instance)) else {
             return self.horizon.map_or(Seen::New, Seen::Stranger);
         };
-        match client.done.get(&request.sequence) {
+        match client.done.get(request.sequence) {
             Some(done) => Seen::Done(done),
             None if request.sequence < client.below => Seen::Superseded,
             None if request.sequence < client.from => Seen::Stranger(client.gap),
@@ -305,8 +303,8 @@ impl DedupTable {
         };
         client
             .done
-            .range(request.sequence + 1..)
-            .any(|(_, done)| done.object() == object)
+            .after(request.sequence)
+            .any(|done| done.object() == object)
     }
 
     /// Remembers an update that was seen here now.
@@ -346,7 +344,7 @@ impl DedupTable {
                 instance: *instance,
                 sequence,
             };
-            stored.map(move |(sequence, done)| (done.version(), id(*sequence)))
+            stored.map(move |(sequence, done)| (done.version(), id(sequence)))
         });
         let mut ages: Vec<(Version, RequestId)> = stored.collect();
         ages.sort_unstable();
@@ -380,7 +378,7 @@ impl DedupTable {
     /// A separate record has been stored for the request, if it is remembered.
     pub fn mark_stored(&mut self, request: &RequestId) {
         let client = self.clients.get_mut(&(request.client, request.instance));
-        if let Some(done) = client.and_then(|client| client.done.get_mut(&request.sequence))
+        if let Some(done) = client.and_then(|client| client.done.get_mut(request.sequence))
             && !std::mem::replace(&mut done.stored, true)
         {
             self.bytes += done.bytes();
@@ -413,10 +411,10 @@ impl DedupTable {
         if let Some(client) = self.clients.get_mut(&(request.client, request.instance))
             && client
                 .done
-                .get(&request.sequence)
+                .get(request.sequence)
                 .is_some_and(|done| done.version() == entry.version())
         {
-            let done = client.done.remove(&request.sequence).expect("just seen");
+            let done = client.done.remove(request.sequence).expect("just seen");
             self.bytes -= if done.stored { done.bytes() } else { 0 };
         }
     }
@@ -457,10 +455,7 @@ impl DedupTable {
             ..Self::default()
         };
         for (id, client) in &mut self.clients {
-            let (gone, kept) = std::mem::take(&mut client.done)
-                .into_iter()
-                .partition(|(_, done)| leaves(done.object()));
-            client.done = kept;
+            let gone = client.done.split(|done| leaves(done.object()));
             other.clients.insert(
                 *id,
                 Client {

@@ -102,6 +102,7 @@ pub mod repair;
 pub mod replication;
 mod replies;
 mod report;
+mod ring;
 mod scan;
 mod shares;
 mod slow;
