@@ -296,7 +296,7 @@ impl<'a> Attempt<'a> {
                 name,
                 value,
             } => self.with(object, true, |_, o| {
-                o.head_mut().attrs.set_copy(name, value);
+                o.head_mut().attrs.set(name, value);
                 Ok(())
             })?,
             Op::RemoveAttr { object, name } => self.with(object, false, |_, o| {

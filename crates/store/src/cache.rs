@@ -1,13 +1,14 @@
 //! Recently used index records, newest version, bounded in bytes (second-chance replacement).
 //!
 //! ```text
-//!  heads, shards, counts ─▶ by_hash ─┐
-//!  omap entries ──────────▶ by_order ┴▶ slots, with the hand of the clock
+//!  slots: │ head │ omap entry │ shard │ head │ …     a hash table in dense order
+//!                      ▲ hand of the clock      ordered: keys of the omap entries
 //! ```
 //! Only omap entries are removed by ranges, so only they need an order; the others cost one lookup
 //! in a hash table.
 //!
-//! A warm object needs no job: its head and shards are here. Absence is cached too, so that
+//! A warm object needs no job: its shards are here, and its head, unless a memtable has it
+//! ([`crate::tables`]). Absence is cached too, so that
 //! creating an object a second time, or probing for it, needs no job either.
 
 use crate::format::keys;
@@ -15,7 +16,7 @@ use crate::format::value::Value;
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use indexmap::IndexMap;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 /// Memory charged per entry besides key and value.
@@ -23,17 +24,20 @@ const OVERHEAD: usize = 112;
 
 #[derive(Debug)]
 struct Slot {
-    key: Bytes,
     value: Option<Value>,
     used: bool,
 }
 
+impl Slot {
+    fn len(&self) -> usize {
+        self.value.as_ref().map_or(0, Value::len)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Cache {
-    by_hash: IndexMap<Bytes, usize, FixedState>,
-    by_order: BTreeMap<Bytes, usize>,
-    slots: Vec<Option<Slot>>,
-    vacant: Vec<usize>,
+    slots: IndexMap<Bytes, Slot, FixedState>,
+    ordered: BTreeSet<Bytes>,
     hand: usize,
     bytes: usize,
     bytes_max: usize,
@@ -46,12 +50,9 @@ fn is_ordered(key: &[u8]) -> bool {
 
 impl Cache {
     pub(crate) fn new(bytes_max: usize) -> Self {
-        let (by_hash, by_order) = Default::default();
         Self {
-            by_hash,
-            by_order,
-            slots: Vec::new(),
-            vacant: Vec::new(),
+            slots: IndexMap::default(),
+            ordered: BTreeSet::new(),
             hand: 0,
             bytes: 0,
             bytes_max,
@@ -64,24 +65,14 @@ impl Cache {
         self.evictions
     }
 
-    fn slot_of(&self, key: &[u8]) -> Option<usize> {
-        if is_ordered(key) {
-            self.by_order.get(key)
-        } else {
-            self.by_hash.get(key)
-        }
-        .copied()
-    }
-
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Asserts the limit, and that the counted bytes match the contents.
     pub(crate) fn check(&self) {
-        let slots = self.slots.iter().flatten();
-        let bytes =
-            slots.map(|slot| slot.key.len() + slot.value.as_ref().map_or(0, Value::len) + OVERHEAD);
+        let slots = self.slots.iter();
+        let bytes = slots.map(|(key, slot)| key.len() + slot.len() + OVERHEAD);
         assert_eq!(self.bytes, bytes.sum::<usize>(), "bytes of the cache");
         assert!(
             self.bytes <= self.bytes_max,
@@ -89,64 +80,41 @@ impl Cache {
             self.bytes,
             self.bytes_max
         );
-        let named = self.by_hash.len() + self.by_order.len();
-        assert_eq!(
-            (named, self.slots.len() - named),
-            (self.slots.iter().flatten().count(), self.vacant.len())
-        );
+        let entries = self.slots.keys().filter(|key| is_ordered(key));
+        assert_eq!(self.ordered.len(), entries.count(), "keys in order");
     }
 
     /// The newest value, or its absence; `None` if the cache does not know.
-    pub(crate) fn get(&mut self, key: &[u8]) -> Option<Option<Value>> {
-        let at = self.slot_of(key)?;
-        let slot = self.slots[at]
-            .as_mut()
-            .expect("the map names only taken slots");
+    pub(crate) fn get(&mut self, key: &[u8]) -> Option<&Option<Value>> {
+        let slot = self.slots.get_mut(key)?;
         slot.used = true;
-        Some(slot.value.clone())
+        Some(&slot.value)
     }
 
     pub(crate) fn set(&mut self, key: &Bytes, value: Option<Value>) {
         let size = value.as_ref().map_or(0, Value::len);
-        if let Some(at) = self.slot_of(key) {
-            let slot = self.slots[at]
-                .as_mut()
-                .expect("the map names only taken slots");
-            self.bytes = self.bytes + size - slot.value.as_ref().map_or(0, Value::len);
-            slot.value = value;
-            slot.used = true;
+        if let Some(slot) = self.slots.get_mut(key) {
+            self.bytes = self.bytes + size - slot.len();
+            (slot.value, slot.used) = (value, true);
         } else {
             self.bytes += key.len() + size + OVERHEAD;
-            let slot = Some(Slot {
-                key: key.clone(),
-                value,
-                used: false,
-            });
-            let at = match self.vacant.pop() {
-                Some(at) => {
-                    self.slots[at] = slot;
-                    at
-                }
-                None => {
-                    self.slots.push(slot);
-                    self.slots.len() - 1
-                }
-            };
             if is_ordered(key) {
-                self.by_order.insert(key.clone(), at);
-            } else {
-                self.by_hash.insert(key.clone(), at);
+                self.ordered.insert(key.clone());
             }
+            let used = false;
+            self.slots.insert(key.clone(), Slot { value, used });
         }
-        while self.bytes > self.bytes_max && self.vacant.len() < self.slots.len() {
+        while self.bytes > self.bytes_max && !self.slots.is_empty() {
             self.evict();
         }
     }
 
     /// Like `set`, but only if the key is cached.
-    pub(crate) fn update(&mut self, key: &Bytes, value: &Option<Value>) {
-        if self.slot_of(key).is_some() {
-            self.set(key, value.clone());
+    pub(crate) fn update(&mut self, key: &[u8], value: &Option<Value>) {
+        // Omap entries rarely are, and a log in an omap grows with every update.
+        let none = is_ordered(key) && self.ordered.is_empty();
+        if !none && let Some((key, _)) = self.slots.get_key_value(key) {
+            self.set(&key.clone(), value.clone());
         }
     }
 
@@ -154,35 +122,35 @@ impl Cache {
     pub(crate) fn forget_range(&mut self, from: &Bytes, to: &Bytes) {
         assert!(is_ordered(from), "only omap entries are removed by ranges");
         let range = (Bound::Included(from), Bound::Excluded(to.max(from)));
-        let slots: Vec<usize> = self
-            .by_order
-            .range::<Bytes, _>(range)
-            .map(|(_, at)| *at)
-            .collect();
-        for at in slots {
-            self.vacate(at);
+        let covered: Vec<Bytes> = self.ordered.range::<Bytes, _>(range).cloned().collect();
+        for key in covered {
+            let at = self.slots.get_index_of(&key);
+            self.vacate(at.expect("keys in order are of slots"));
         }
     }
 
+    /// The last slot moves to this place.
     fn vacate(&mut self, at: usize) {
-        let slot = self.slots[at].take().expect("only taken slots are vacated");
-        self.bytes -= slot.key.len() + slot.value.map_or(0, |v| v.len()) + OVERHEAD;
-        if is_ordered(&slot.key) {
-            self.by_order.remove(&slot.key);
-        } else {
-            self.by_hash.swap_remove(&slot.key);
+        let (key, slot) = self.slots.swap_remove_index(at).expect("a slot");
+        self.bytes -= key.len() + slot.len() + OVERHEAD;
+        if is_ordered(&key) {
+            self.ordered.remove(&key);
         }
-        self.vacant.push(at);
     }
 
     fn evict(&mut self) {
         self.evictions += 1;
         loop {
-            self.hand = (self.hand + 1) % self.slots.len();
-            match &mut self.slots[self.hand] {
-                Some(slot) if slot.used => slot.used = false,
-                Some(_) => return self.vacate(self.hand),
-                None => {}
+            if self.hand >= self.slots.len() {
+                self.hand = 0;
+            }
+            // The slot that takes the place of an evicted one is the youngest: the hand leaves it
+            // behind.
+            let at = self.hand;
+            self.hand += 1;
+            let slot = &mut self.slots[at];
+            if !std::mem::take(&mut slot.used) {
+                return self.vacate(at);
             }
         }
     }
@@ -191,6 +159,19 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The last slot takes the place of an evicted one: if the hand stayed there, each new record
+    /// would be the next to go, and old ones that nobody uses would stay for ever.
+    #[test]
+    fn what_is_new_lives_for_a_round() {
+        let mut cache = Cache::new(100 * (5 + OVERHEAD));
+        let key = |i: u32| Bytes::from([&[keys::TAG_HEAD][..], &i.to_be_bytes()].concat());
+        (0..150).for_each(|i| cache.set(&key(i), None));
+        let there: Vec<u32> = (0..150)
+            .filter(|&i| cache.slots.contains_key(&key(i)))
+            .collect();
+        assert_eq!(there, (50..150).collect::<Vec<_>>());
+    }
 
     #[test]
     fn the_bound_holds_and_what_is_used_stays() {
@@ -207,22 +188,20 @@ mod tests {
             cache.set(&key(i), Some(Bytes::from(vec![i as u8; 100]).into()));
             assert_eq!(
                 cache.get(&key(0)),
-                Some(Some(Bytes::from(vec![0; 100]).into())),
+                Some(&Some(Bytes::from(vec![0; 100]).into())),
                 "used all the time"
             );
-            assert!(cache.bytes() <= bound);
+            cache.check();
         }
-        let count = |cache: &Cache| cache.by_hash.len() + cache.by_order.len();
-        assert_eq!(count(&cache), 100);
+        assert_eq!(cache.slots.len(), 100);
         cache.set(&key(0), None);
         cache.update(&key(77), &None);
-        assert_eq!(
-            (cache.get(&key(0)), cache.get(&key(77))),
-            (Some(None), None)
-        );
+        assert_eq!(cache.get(&key(0)), Some(&None));
+        assert_eq!(cache.get(&key(77)), None);
         if tag == keys::TAG_OMAP {
             cache.forget_range(&key(0), &key(10_000));
-            assert_eq!((cache.bytes(), count(&cache)), (0, 0));
+            assert_eq!((cache.bytes(), cache.slots.len()), (0, 0));
+            cache.check();
         }
     }
 }

@@ -2,27 +2,35 @@
 //! removals.
 //!
 //! ```text
-//!  lookup:  cache ──▶ active memtable ──▶ frozen memtable (being checkpointed) ──▶ index (a job)
+//!  active memtable ──freeze──▶ frozen memtable ──checkpoint (a job)──▶ index
 //! ```
+//! [`crate::tables`] says in which order lookups ask them and the cache.
+//!
 //! A record that is set and removed again between two checkpoints by a range removal (as a PG log
 //! is trimmed) leaves only one merged range here, and never reaches the index.
 //!
 //! A log in an omap grows at its end and is trimmed at its beginning. Entries of an omap that
 //! arrive in key order are kept in that order, separate from the tree ([`Appended`]), until the
 //! table is frozen: an insertion into the tree costs five times as much, and so does a removal.
+//! Heads are never in the tree ([`Heads`]): they are changed in place.
 //!
-//! Invariants: `ranges` are disjoint and not adjacent; a record in `records` or `appended` is newer
-//! than every range; of a key that is in both, the one in `appended` is newer; `appended` is empty
-//! once the table is frozen.
+//! Invariants: `ranges` are disjoint and not adjacent; a record in `records`, `appended` or `heads`
+//! is newer than every range; of a key that is in both `records` and `appended`, the one in
+//! `appended` is newer; `appended` is empty once the table is frozen.
+
+mod heads;
 
 use crate::format::keys;
+use crate::format::object::Head;
 use crate::format::value::Value;
 use bytes::Bytes;
 use foldhash::fast::FixedState;
+use heads::Heads;
 use indexmap::IndexMap;
 use indexmap::map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// A memtable's knowledge of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,9 +44,24 @@ pub(crate) enum Known {
 /// Memory charged per entry besides key and value.
 const OVERHEAD: usize = 128;
 
-/// A key with an inline prefix: nearly every comparison on the way down the tree ends there,
-/// without access to other memory. The prefix is the key's first bytes as two big-endian numbers,
-/// padded with zeros, so it has the order of the bytes; if it is equal the bytes decide.
+/// The first bytes of a key as two big-endian numbers, padded with zeros: they have the order of the
+/// bytes.
+fn beginning(bytes: &[u8]) -> (u128, u128) {
+    let mut first = [0; 32];
+    let length = bytes.len().min(32);
+    first[..length].copy_from_slice(&bytes[..length]);
+    let half = |at: usize| {
+        u128::from_be_bytes(
+            first[at..at + 16]
+                .try_into()
+                .expect("sixteen bytes were taken"),
+        )
+    };
+    (half(0), half(16))
+}
+
+/// A key with its beginning: nearly every comparison on the way down the tree ends there, without
+/// access to other memory; if it is equal the bytes decide.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     beginning: (u128, u128),
@@ -47,21 +70,20 @@ struct Key {
 
 impl Key {
     fn new(bytes: Bytes) -> Self {
-        let mut first = [0; 32];
-        let length = bytes.len().min(32);
-        first[..length].copy_from_slice(&bytes[..length]);
-        let half = |at: usize| {
-            u128::from_be_bytes(
-                first[at..at + 16]
-                    .try_into()
-                    .expect("sixteen bytes were taken"),
-            )
-        };
         Self {
-            beginning: (half(0), half(16)),
+            beginning: beginning(&bytes),
             bytes,
         }
     }
+}
+
+/// Where heads begin among the keys, and where they end.
+const HEADS: [&[u8]; 2] = [&[keys::TAG_HEAD], &[keys::TAG_HEAD + 1]];
+
+/// The part of a range that heads may be in.
+fn heads_in<'a>(from: &'a [u8], to: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let (from, to) = (from.max(HEADS[0]), to.min(HEADS[1]));
+    (from < to).then_some((from, to))
 }
 
 /// The maximum number of omaps with separate entries; further omaps are in the tree.
@@ -73,6 +95,7 @@ type Appended = VecDeque<(Bytes, Option<Value>)>;
 #[derive(Debug, Default)]
 pub(crate) struct MemTable {
     records: BTreeMap<Key, Option<Value>>,
+    heads: Heads,
     /// By number of the omap.
     appended: IndexMap<u64, Appended, FixedState>,
     /// The total number of such entries.
@@ -90,7 +113,7 @@ impl MemTable {
         self.bytes
     }
     pub(crate) fn count(&self) -> usize {
-        self.records.len() + self.appended_count + self.ranges.len()
+        self.records.len() + self.heads.len() + self.appended_count + self.ranges.len()
     }
 
     /// Asserts that the counted bytes match the contents.
@@ -105,14 +128,12 @@ impl MemTable {
             .iter()
             .map(|(from, to)| from.len() + to.len() + OVERHEAD)
             .sum();
-        let appended = self
-            .appended
-            .values()
-            .flatten()
-            .map(|(key, value)| charge(key, value));
+        let appended = self.appended.values().flatten();
+        let appended = appended.map(|(key, value)| charge(key, value));
+        let heads = self.heads.iter().map(|(key, value)| charge(key, value));
         assert_eq!(
             self.bytes,
-            records + ranges + appended.sum::<usize>(),
+            records + ranges + appended.chain(heads).sum::<usize>(),
             "bytes of a memtable"
         );
         assert_eq!(
@@ -130,13 +151,57 @@ impl MemTable {
 
     pub(crate) fn set(&mut self, key: Bytes, value: Option<Value>) {
         self.bytes += charge(&key, &value);
+        let length = key.len();
+        if keys::is_head(&key) {
+            if let (_, Some(old)) = self.heads.set(key, value) {
+                self.bytes -= length + old.map_or(0, |v| v.len()) + OVERHEAD;
+            }
+            return;
+        }
         let Some((key, value)) = self.set_apart(key, value) else {
             return;
         };
-        let length = key.len();
         if let Some(old) = self.records.insert(Key::new(key), value) {
             self.bytes -= length + old.map_or(0, |v| v.len()) + OVERHEAD;
         }
+    }
+
+    /// The head under `key`, or its absence; `None` if this table does not know.
+    pub(crate) fn head(&self, key: &[u8]) -> Option<&Option<Value>> {
+        self.heads.get(key)
+    }
+    /// The position of a head that exists in this table.
+    pub(crate) fn position(&self, key: &[u8]) -> Option<usize> {
+        let (at, value) = self.heads.find(key)?;
+        matches!(value, Some(Value::Head { .. })).then_some(at)
+    }
+    /// Adds a head that this table does not have; returns its position.
+    pub(crate) fn add_head(&mut self, key: Bytes, head: Arc<Head>) -> usize {
+        let value = Some(head.into());
+        self.bytes += charge(&key, &value);
+        let (at, former) = self.heads.set(key, value);
+        assert!(former.is_none(), "a head is added once");
+        at
+    }
+    /// The head at a position.
+    pub(crate) fn head_at(&self, at: usize) -> &Head {
+        match self.heads.nth(at) {
+            Some((_, Some(Value::Head { head, .. }))) => head,
+            other => panic!("{other:?} at the position of a head"),
+        }
+    }
+    /// Changes the head at a position, in place unless others use it.
+    pub(crate) fn change_head(&mut self, at: usize, change: impl FnOnce(&mut Head)) {
+        let Some(Value::Head { head, length }) = self.heads.value_mut(at) else {
+            panic!("no head at the position of one");
+        };
+        change(Arc::make_mut(head));
+        let before = std::mem::replace(length, head.encoded_len());
+        self.bytes = self.bytes + *length - before;
+    }
+    /// Key and value of a head, by its position, as long as there are any.
+    pub(crate) fn nth_head(&self, at: usize) -> Option<(&Bytes, &Option<Value>)> {
+        self.heads.nth(at)
     }
 
     /// Appends an entry of an omap to the separate ones, or replaces one of them; returns an entry
@@ -151,22 +216,25 @@ impl MemTable {
             Entry::Vacant(none) if may_begin => none.insert(Appended::default()),
             Entry::Vacant(_) => return Some((key, value)),
         };
-        if let Ok(at) = entries.binary_search_by(|(known, _)| known.cmp(&key)) {
+        // Nearly all are, and looking for their place would wait for the memory of a dozen others.
+        let behind = entries.back().is_none_or(|(last, _)| *last < key);
+        if behind && value.is_some() {
+            entries.push_back((key, value));
+            self.appended_count += 1;
+            return None;
+        }
+        if !behind && let Ok(at) = entries.binary_search_by(|(known, _)| known.cmp(&key)) {
             self.bytes -= charge(&key, &entries[at].1);
             entries[at].1 = value;
             return None;
         }
-        let behind = entries.back().is_none_or(|(last, _)| *last < key);
-        if !behind || value.is_none() {
-            return Some((key, value));
-        }
-        entries.push_back((key, value));
-        self.appended_count += 1;
-        None
+        Some((key, value))
     }
 
-    /// Moves all entries into the tree: the table will be merged in key order.
+    /// The table does not change any more, and will be merged in key order: moves entries that were
+    /// kept apart into the tree.
     pub(crate) fn settle(&mut self) {
+        self.heads.freeze();
         for (key, value) in std::mem::take(&mut self.appended).into_values().flatten() {
             let length = key.len();
             if let Some(old) = self.records.insert(Key::new(key), value) {
@@ -183,13 +251,22 @@ impl MemTable {
         if let Some(entries) =
             keys::omap_number(&from).and_then(|number| self.appended.get_mut(&number))
         {
-            let first = entries.partition_point(|(key, _)| *key < from);
+            // A log is trimmed at its beginning.
+            let first = match entries.front() {
+                Some((first, _)) if *first >= from => 0,
+                _ => entries.partition_point(|(key, _)| *key < from),
+            };
             let end = entries.partition_point(|(key, _)| *key < to);
             self.appended_count -= end - first;
             self.bytes -= entries
                 .drain(first..end)
                 .map(|(key, value)| charge(&key, &value))
                 .sum::<usize>();
+        }
+        if let Some((from, to)) = heads_in(&from, &to) {
+            let bytes = &mut self.bytes;
+            self.heads
+                .remove_range(from, to, |key, value| *bytes -= charge(key, value));
         }
         let (from, to) = (Key::new(from), Key::new(to));
         let covered = self
@@ -223,13 +300,18 @@ impl MemTable {
         self.ranges.insert(from, to);
     }
 
-    pub(crate) fn get(&self, key: &Bytes) -> Known {
+    pub(crate) fn get(&self, key: &[u8]) -> Known {
         if let Some(entries) = keys::omap_number(key).and_then(|number| self.appended.get(&number))
-            && let Ok(at) = entries.binary_search_by(|(known, _)| known.cmp(key))
+            && let Ok(at) = entries.binary_search_by(|(known, _)| known[..].cmp(key))
         {
             return Known::Value(entries[at].1.clone());
         }
-        if let Some(value) = self.records.get(&Key::new(key.clone())) {
+        let value = if keys::is_head(key) {
+            self.heads.get(key)
+        } else {
+            self.records.get(&Key::new(Bytes::copy_from_slice(key)))
+        };
+        if let Some(value) = value {
             return Known::Value(value.clone());
         }
         if self.removes(key) {
@@ -257,14 +339,30 @@ impl MemTable {
             self.appended.is_empty(),
             "a table is settled before it is merged"
         );
-        self.records.iter().map(|(key, value)| (&key.bytes, value))
+        let [begin, end] = HEADS.map(|key| Key::new(Bytes::from_static(key)));
+        let before = self.records.range(..begin);
+        let behind = self.records.range(end..);
+        let tree = |(key, value)| -> (&Bytes, &Option<Value>) {
+            let key: &Key = key;
+            (&key.bytes, value)
+        };
+        before
+            .map(tree)
+            .chain(self.heads.in_order())
+            .chain(behind.map(tree))
     }
-    /// Of a key that occurs twice, the later record counts.
-    pub(crate) fn records_in(
-        &self,
-        from: &Bytes,
-        to: &Bytes,
-    ) -> impl Iterator<Item = (&Bytes, &Option<Value>)> {
+    /// Lets [`Self::records_in`] find most records between `from` and `to` by their order.
+    pub(crate) fn sort_for(&mut self, from: &[u8], to: &[u8]) {
+        if heads_in(from, to).is_some() {
+            self.heads.sort();
+        }
+    }
+    /// Not in order; of a key that occurs twice, the later record counts.
+    pub(crate) fn records_in<'a>(
+        &'a self,
+        from: &'a Bytes,
+        to: &'a Bytes,
+    ) -> impl Iterator<Item = (&'a Bytes, &'a Option<Value>)> {
         let range = Key::new(from.clone())..Key::new(to.max(from).clone());
         let apart = keys::omap_number(from)
             .and_then(|number| self.appended.get(&number))
@@ -275,9 +373,13 @@ impl MemTable {
                     .take_while(|(key, _)| key < to)
                     .map(|(key, value)| (key, value))
             });
+        let heads = heads_in(from, to)
+            .into_iter()
+            .flat_map(|(from, to)| self.heads.range(from, to));
         self.records
             .range(range)
             .map(|(key, value)| (&key.bytes, value))
+            .chain(heads)
             .chain(apart)
     }
     /// Bytes of keys and values that are set between `from` and `to`.
@@ -412,10 +514,7 @@ mod tests {
                 );
             }
             for k in 0..64 {
-                let found = match (
-                    tables[1].get(&vec![k].into()),
-                    tables[0].get(&vec![k].into()),
-                ) {
+                let found = match (tables[1].get(&[k]), tables[0].get(&[k])) {
                     (Known::Value(value), _) | (Known::Unknown, Known::Value(value)) => {
                         value.map(|v| v.bytes()[0])
                     }

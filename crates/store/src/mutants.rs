@@ -65,6 +65,10 @@ nacre_types::planted_bugs! {
     ReplayGroupsOfFirst,
     /// Opening does not advance the epoch.
     EpochStays,
+    /// The cache is asked for a head before the memtables that have a newer one.
+    OldHeadFirst,
+    /// A head that leaves its memtable is not found until it is in the cache.
+    LeavingNotAsked,
     /// A block with two users is freed with the first.
     ReferencedFreed,
     /// A block that a clone shares is written in place.

@@ -72,12 +72,15 @@ use cycle::Cycle;
 pub(crate) use cycle::StateRecord;
 use discards::Discards;
 use filling::Filling;
-use indexmap::IndexMap;
 use lookup::Lookups;
 pub(crate) use lookup::ScanFor;
 use reading::Reads;
 use room::{Measure, Promise};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Heads of a checkpointed memtable that move into the cache at each request to commit: a thousand
+/// groups of the log follow each other in a second, and no one of them is to wait for all heads.
+const LEAVE_AT_KICK: usize = 64;
 
 /// The purpose of an operation on the device.
 #[derive(Clone, Debug)]
@@ -226,20 +229,11 @@ pub(crate) struct Recovered {
 
 impl<D: Device> Store<D> {
     pub(crate) fn resume(device: D, from: Recovered) -> Self {
-        let cache = crate::cache::Cache::new(from.limits.cache_bytes);
         let first_unit = from.layout.first_unit();
         let mut store = Self {
             device,
             layout: from.layout,
-            tables: Tables {
-                cache,
-                active: Default::default(),
-                frozen: None,
-                leftovers: Default::default(),
-                staged: crate::tables::Staged::new((from.limits.cache_bytes / 4).max(1 << 20)),
-                omap_numbers: IndexMap::default(),
-                indexed_numbers: from.state.next_number,
-            },
+            tables: Tables::new(from.limits.cache_bytes, from.state.next_number),
             pending: PendingBlocks::default(),
             allocator: from.allocator,
             waiting: VecDeque::new(),
@@ -539,9 +533,8 @@ impl<D: Device> Store<D> {
 
     fn set_record(&mut self, key: Bytes, value: Option<Value>) {
         match key[0] {
-            keys::TAG_HEAD | keys::TAG_SHARD | keys::TAG_REFERENCES => {
-                self.tables.cache.set(&key, value.clone())
-            }
+            keys::TAG_HEAD => {}
+            keys::TAG_SHARD | keys::TAG_REFERENCES => self.tables.cache.set(&key, value.clone()),
             _ => self.tables.cache.update(&key, &value),
         }
         self.tables.active.set(key, value);
@@ -816,6 +809,7 @@ impl<D: Device> ObjectStore for Store<D> {
     }
 
     fn kick(&mut self) {
+        self.tables.leave(LEAVE_AT_KICK);
         self.kicked = self.submitted;
         self.advance();
         // Small writes have ended inside this call: their flush need not wait for the host's next
@@ -828,6 +822,7 @@ impl<D: Device> ObjectStore for Store<D> {
         // each at once.
         self.resting = self.pending.deferred > self.limits.deferred_blocks / 16;
         self.wants_checkpoint |= self.tables.active.bytes() > self.limits.memtable_bytes / 8;
+        self.tables.leave(usize::MAX);
         self.want_end_mark();
         self.advance();
     }
@@ -885,10 +880,7 @@ impl<D: Device> ObjectStore for Store<D> {
             let allocator = self.allocator.lock();
             (allocator.free(), allocator.memory())
         };
-        let memory = self.tables.cache.bytes()
-            + self.tables.staged.bytes()
-            + self.tables.active.bytes()
-            + self.tables.frozen.as_ref().map_or(0, |t| t.bytes())
+        let memory = self.tables.bytes()
             + self.pending.by_unit.len() * (BLOCK_U64 as usize + 96)
             + self.queue_bytes
             + self.limits.index_cache_bytes;

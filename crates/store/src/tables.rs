@@ -1,23 +1,34 @@
 //! The memory layers in front of the index, and blocks that are not at their place yet.
+//!
+//! ```text
+//!  heads:          active ─▶ frozen ─▶ leaving ─▶ cache ─▶ staged
+//!  other records:  cache ─▶ active ─▶ frozen ─▶ removed ranges ─▶ staged
+//! ```
+//! A head that changes often has one place, in the active memtable, where it is changed. The cache
+//! gets it when it leaves memory otherwise: after its checkpoint, a few at a time.
 
 use crate::api::ObjectKey;
 use crate::cache::Cache;
 use crate::format::checksum::BlockData;
+use crate::format::keys;
 use crate::format::object::Head;
 use crate::format::value::Value;
 use crate::memtable::{Known, MemTable};
+use crate::{Mutant, mutant};
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use indexmap::IndexMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Index records in memory, newest first: cache, active, frozen, staged.
+/// Index records in memory. Invariant: of a head that is in several layers, the first one of the
+/// picture has the newest value.
 pub(crate) struct Tables {
     pub(crate) cache: Cache,
     pub(crate) active: MemTable,
     /// Being checkpointed; immutable.
     pub(crate) frozen: Option<Arc<MemTable>>,
+    leaving: Option<Leaving>,
     /// Ranges whose removal no checkpoint has finished: the index's records in them are logically
     /// deleted.
     pub(crate) leftovers: MemTable,
@@ -28,9 +39,24 @@ pub(crate) struct Tables {
     pub(crate) indexed_numbers: u64,
 }
 
+/// A memtable that is in the index, and whose heads are being moved into the cache.
+struct Leaving {
+    table: Arc<MemTable>,
+    /// The position of the next one.
+    next: usize,
+}
+
 /// A malformed record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Damaged;
+
+/// A head in memory that exists.
+pub(crate) enum HeadPlace {
+    /// At this position of the active memtable.
+    Active(usize),
+    /// In another layer.
+    Below(Arc<Head>),
+}
 
 /// Results of jobs for waiting work; the cache alone could drop them before the work is retried.
 ///
@@ -54,7 +80,7 @@ impl Staged {
             ..Self::default()
         }
     }
-    fn get(&self, key: &Bytes) -> Option<Option<Value>> {
+    fn get(&self, key: &[u8]) -> Option<Option<Value>> {
         self.young.get(key).or_else(|| self.old.get(key)).cloned()
     }
     pub(crate) fn insert(&mut self, key: Bytes, value: Option<Value>) {
@@ -84,6 +110,19 @@ impl Staged {
 const OMAPS_MAX: usize = 4096;
 
 impl Tables {
+    pub(crate) fn new(cache_bytes: usize, indexed_numbers: u64) -> Self {
+        Self {
+            cache: Cache::new(cache_bytes),
+            active: MemTable::default(),
+            frozen: None,
+            leaving: None,
+            leftovers: MemTable::default(),
+            staged: Staged::new((cache_bytes / 4).max(1 << 20)),
+            omap_numbers: IndexMap::default(),
+            indexed_numbers,
+        }
+    }
+
     /// Records that the object has an omap under this number now, or none.
     pub(crate) fn note_omap(&mut self, object: ObjectKey, number: Option<u64>) {
         match number {
@@ -98,9 +137,27 @@ impl Tables {
     }
 
     /// The record under `key`, or its absence; `None` if only the index knows.
-    pub(crate) fn get(&mut self, key: &Bytes) -> Option<Option<Value>> {
+    pub(crate) fn get(&mut self, key: &[u8]) -> Option<Option<Value>> {
+        if keys::is_head(key) {
+            if mutant(Mutant::OldHeadFirst)
+                && let Some(value) = self.cache.get(key)
+            {
+                return Some(value.clone());
+            }
+            let leaving = self.leaving.as_ref().map(|leaving| &*leaving.table);
+            let leaving = leaving.filter(|_| !mutant(Mutant::LeavingNotAsked));
+            let tables = [Some(&self.active), self.frozen.as_deref(), leaving];
+            let known = tables
+                .into_iter()
+                .flatten()
+                .find_map(|table| table.head(key));
+            if let Some(value) = known.or_else(|| self.cache.get(key)) {
+                return Some(value.clone());
+            }
+            return self.staged.get(key);
+        }
         if let Some(value) = self.cache.get(key) {
-            return Some(value);
+            return Some(value.clone());
         }
         let leftovers = (self.leftovers.count() > 0).then_some(&self.leftovers);
         for table in [&self.active]
@@ -117,7 +174,7 @@ impl Tables {
 
     /// The head under `key`, decoded, and kept decoded for the next call; otherwise like
     /// [`Self::get`].
-    pub(crate) fn head(&mut self, key: &Bytes) -> Option<Result<Option<Arc<Head>>, Damaged>> {
+    pub(crate) fn head(&mut self, key: &[u8]) -> Option<Result<Option<Arc<Head>>, Damaged>> {
         let record = match self.get(key)? {
             None => return Some(Ok(None)),
             Some(Value::Head { head, .. }) => return Some(Ok(Some(head))),
@@ -130,8 +187,71 @@ impl Tables {
         Some(Ok(Some(head)))
     }
 
+    /// Where the head under `key` is; `None` if it is not in memory, does not exist, or is damaged.
+    pub(crate) fn place_of(&mut self, key: &[u8]) -> Option<HeadPlace> {
+        if let Some(at) = self.active.position(key) {
+            return Some(HeadPlace::Active(at));
+        }
+        match self.head(key) {
+            Some(Ok(Some(head))) => Some(HeadPlace::Below(head)),
+            _ => None,
+        }
+    }
+    pub(crate) fn head_in<'a>(&'a self, place: &'a HeadPlace) -> &'a Head {
+        match place {
+            HeadPlace::Active(at) => self.active.head_at(*at),
+            HeadPlace::Below(head) => head,
+        }
+    }
+    /// The position of the head in the active memtable, to be changed there.
+    pub(crate) fn activate(&mut self, place: HeadPlace, key: &[u8]) -> usize {
+        match place {
+            HeadPlace::Active(at) => at,
+            HeadPlace::Below(head) => self.active.add_head(Bytes::copy_from_slice(key), head),
+        }
+    }
+
+    /// The frozen memtable is in the index: its heads leave it for the cache.
+    pub(crate) fn begin_leaving(&mut self) -> Arc<MemTable> {
+        self.leave(usize::MAX);
+        let table = self.frozen.take().expect("frozen until it is in the index");
+        let next = 0;
+        self.leaving = Some(Leaving {
+            table: table.clone(),
+            next,
+        });
+        table
+    }
+    /// Moves up to this number of heads.
+    pub(crate) fn leave(&mut self, most: usize) {
+        let Some(Leaving { table, next }) = &mut self.leaving else {
+            return;
+        };
+        for _ in 0..most {
+            let Some((key, value)) = table.nth_head(*next) else {
+                self.leaving = None;
+                return;
+            };
+            *next += 1;
+            self.cache.set(key, value.clone());
+        }
+    }
+    /// Bytes of memory of the tables' records.
+    pub(crate) fn bytes(&self) -> usize {
+        let leaving = self.leaving.as_ref().map(|leaving| &*leaving.table);
+        let tables = [Some(&self.active), self.frozen.as_deref(), leaving];
+        let tables: usize = tables.into_iter().flatten().map(MemTable::bytes).sum();
+        tables + self.cache.bytes() + self.staged.bytes()
+    }
+
     /// Overlays the memtables on entries of the index between `from` and `to`.
-    pub(crate) fn overlay(&self, entries: &mut BTreeMap<Bytes, Bytes>, from: &Bytes, to: &Bytes) {
+    pub(crate) fn overlay(
+        &mut self,
+        entries: &mut BTreeMap<Bytes, Bytes>,
+        from: &Bytes,
+        to: &Bytes,
+    ) {
+        self.active.sort_for(from, to);
         for table in [&self.leftovers]
             .into_iter()
             .chain(self.frozen.as_deref())
@@ -228,7 +348,7 @@ impl PendingBlocks {
     pub(crate) fn settled(&mut self, unit: u64, transaction: u64) {
         if let Some(pending) = self.by_unit.get(&unit)
             && !pending.beside
-            && (crate::mutant(crate::Mutant::SettledNewer) || pending.transaction == transaction)
+            && (mutant(Mutant::SettledNewer) || pending.transaction == transaction)
         {
             self.deferred -= 1;
             self.by_unit.swap_remove(&unit);

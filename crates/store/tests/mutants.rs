@@ -105,6 +105,8 @@ fn main() -> std::process::ExitCode {
         (Mutant::SettledNewer, power_cuts),
         (Mutant::TornGroupTrusted, power_cuts),
         (Mutant::EpochStays, earlier_life),
+        (Mutant::OldHeadFirst, power_cuts),
+        (Mutant::LeavingNotAsked, power_cuts),
         (Mutant::ReferencedFreed, power_cuts),
         (Mutant::SharedWrittenInPlace, power_cuts),
         (Mutant::ListNeverMore, power_cuts),

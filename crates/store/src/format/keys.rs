@@ -16,6 +16,7 @@
 
 use crate::api::{CollectionId, ObjectKey};
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 pub(crate) const STATE: &[u8] = &[1];
 pub(crate) const TAG_COLLECTION: u8 = 2;
@@ -56,6 +57,17 @@ pub(crate) fn filling(number: u64) -> Bytes {
 }
 pub(crate) fn head(object: &ObjectKey) -> Bytes {
     head_parts(object.collection, &object.key)
+}
+pub(crate) fn is_head(key: &[u8]) -> bool {
+    key.first() == Some(&TAG_HEAD)
+}
+/// The same key, for one look-up.
+pub(crate) fn head_on_stack(object: &ObjectKey) -> SmallVec<[u8; 96]> {
+    let mut key = SmallVec::new();
+    key.push(TAG_HEAD);
+    key.extend_from_slice(&object.collection.0.to_be_bytes());
+    key.extend_from_slice(&object.key);
+    key
 }
 pub(crate) fn head_parts(collection: CollectionId, key: &[u8]) -> Bytes {
     tagged(TAG_HEAD, collection.0, key)

@@ -22,6 +22,7 @@
 
 use super::checksum::{BlockData, Crc};
 use super::codec::{Put, Take};
+use super::object::Head;
 use super::value::Value;
 use super::{BLOCK, BLOCK_U64, ZEROS};
 use bytes::Bytes;
@@ -65,6 +66,8 @@ pub(crate) struct Logged<'a> {
     pub(crate) allocated: &'a [(u64, u32)],
     pub(crate) freed: &'a [(u64, u32)],
     pub(crate) ranges: &'a [(Bytes, Bytes)],
+    /// A record before `records`: key and new value.
+    pub(crate) head: Option<(&'a [u8], &'a Head)>,
     pub(crate) records: &'a [(Bytes, Option<Value>)],
     pub(crate) blocks: &'a [u64],
     pub(crate) beside: &'a [(u64, u32)],
@@ -87,7 +90,12 @@ impl Logged<'_> {
             out.bytes(from);
             out.bytes(to);
         }
-        out.u32(self.records.len() as u32);
+        out.u32(self.records.len() as u32 + u32::from(self.head.is_some()));
+        if let Some((key, head)) = self.head {
+            out.bytes(key);
+            out.u32(head.encoded_len() as u32);
+            head.encode_into(out);
+        }
         for (key, value) in self.records {
             out.bytes(key);
             match value {
@@ -128,6 +136,7 @@ impl Change {
             allocated,
             freed,
             ranges,
+            head: None,
             records,
             blocks,
             beside,

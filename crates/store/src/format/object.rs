@@ -161,28 +161,25 @@ fn unseal(record: &Bytes) -> Option<Bytes> {
     (crc32c(&record[..at]) == crc).then(|| record.slice(..at))
 }
 
+/// The name or value of an attribute. Nearly all are an object's version and time, which fit in.
+type Short = SmallVec<[u8; 24]>;
+
 /// Attributes, in order of their names: an object has one or two, and a tree for these costs more
 /// than the rest of a head.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Attrs(SmallVec<[(Bytes, Bytes); 1]>);
+pub(crate) struct Attrs(SmallVec<[(Short, Short); 1]>);
 
 impl Attrs {
     fn place(&self, name: &[u8]) -> Result<usize, usize> {
         self.0.binary_search_by(|(known, _)| known[..].cmp(name))
     }
-    /// The value may be a small part of a large message's buffer: a head, which stays in memory,
-    /// keeps a copy.
-    pub(crate) fn set_copy(&mut self, name: &Bytes, value: &Bytes) {
-        let value = Bytes::copy_from_slice(value);
+    /// Name and value may be small parts of a large message's buffer: a head, which stays in
+    /// memory, keeps copies.
+    pub(crate) fn set(&mut self, name: &[u8], value: &[u8]) {
+        let value = Short::from_slice(value);
         match self.place(name) {
             Ok(at) => self.0[at].1 = value,
-            Err(at) => self.0.insert(at, (Bytes::copy_from_slice(name), value)),
-        }
-    }
-    pub(crate) fn set(&mut self, name: Bytes, value: Bytes) {
-        match self.place(&name) {
-            Ok(at) => self.0[at].1 = value,
-            Err(at) => self.0.insert(at, (name, value)),
+            Err(at) => self.0.insert(at, (Short::from_slice(name), value)),
         }
     }
     pub(crate) fn remove(&mut self, name: &[u8]) {
@@ -191,7 +188,11 @@ impl Attrs {
         }
     }
     pub(crate) fn to_map(&self) -> BTreeMap<Bytes, Bytes> {
-        self.0.iter().cloned().collect()
+        let copy = |bytes: &Short| Bytes::copy_from_slice(bytes);
+        let attrs = self.0.iter();
+        attrs
+            .map(|(name, value)| (copy(name), copy(value)))
+            .collect()
     }
 }
 
@@ -256,7 +257,7 @@ impl Head {
         for _ in 0..take.u32()? {
             let length = take.u8()? as usize;
             let name = take.take(length)?;
-            head.attrs.set(name, take.bytes()?);
+            head.attrs.set(&name, &take.bytes()?);
         }
         head.inline = take.bytes()?;
         head.first.fill(&mut take)?;
@@ -373,8 +374,8 @@ mod tests {
             value in proptest::collection::vec(any::<u8>(), 0..50), flip in any::<prop::sample::Index>(),
         ) {
             let mut head = Head { number: 7, size, has_omap: true, first, ..Head::default() };
-            head.attrs.set("a".into(), value.clone().into());
-            head.attrs.set("bb".into(), Bytes::new());
+            head.attrs.set(b"a", &value);
+            head.attrs.set(b"bb", b"");
             head.inline = value.into();
             for &n in &present {
                 head.set_shard(n, true);

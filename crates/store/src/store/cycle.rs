@@ -439,11 +439,7 @@ impl<D: Device> Store<D> {
             .checkpoint
             .expect("a cycle with a job has a checkpoint");
         self.tail = checkpoint.state.position;
-        let frozen = self
-            .tables
-            .frozen
-            .take()
-            .expect("frozen until it is in the index");
+        let frozen = self.tables.begin_leaving();
         self.tables.indexed_numbers = checkpoint.state.next_number;
         // Running lookups may have read the index before this; their results could be older than
         // records that memory has just dropped.

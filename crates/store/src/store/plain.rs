@@ -24,14 +24,13 @@ use crate::format::{BLOCK, BLOCK_U64, keys};
 use crate::tables::Pending;
 use bytes::Bytes;
 use smallvec::SmallVec;
-use std::sync::Arc;
 
 /// The maximum number of omap entries that are set or removed.
 const ENTRIES_MAX: usize = 8;
 /// More than the encoding of a change takes besides keys, values and the former head.
 const CHANGE_MAX: usize = 256;
 
-/// Index records, in order of their keys.
+/// Entries of omaps, in order of their keys.
 type Records = SmallVec<[(Bytes, Option<Value>); 4]>;
 
 /// A transaction that may be plain.
@@ -85,17 +84,14 @@ impl<'t> Plain<'t> {
         (self.index as u64 + 1) * BLOCK_U64
     }
 
-    /// The head afterwards.
-    fn change(&self, head: &Head, block: BlockRef, transaction: &Transaction) -> Head {
-        let mut head = head.clone();
+    fn change(&self, head: &mut Head, block: BlockRef, transaction: &Transaction) {
         head.first.set_block(self.index, block);
         head.size = head.size.max(self.end());
         for op in &transaction.ops {
             if let Op::SetAttr { name, value, .. } = op {
-                head.attrs.set_copy(name, value);
+                head.attrs.set(name, value);
             }
         }
-        head
     }
 
     fn content(&self) -> BlockData {
@@ -163,13 +159,14 @@ impl<D: Device> Store<D> {
         let Some(plain) = Plain::of(transaction) else {
             return false;
         };
-        let Some(mut records) = self.omap_records(transaction) else {
+        let Some(records) = self.omap_records(transaction) else {
             return false;
         };
-        let key = keys::head(plain.object);
-        let Some(Ok(Some(head))) = self.tables.head(&key) else {
+        let key = keys::head_on_stack(plain.object);
+        let Some(place) = self.tables.place_of(&key) else {
             return false;
         };
+        let head = self.tables.head_in(&place);
         let before = head.first.block(plain.index);
         if before.shared || head.has_omap || !head.inline.is_empty() {
             return false;
@@ -209,21 +206,23 @@ impl<D: Device> Store<D> {
             crc: content.crc(),
             shared: false,
         };
-        let changed = plain.change(&head, block, transaction);
-        drop(head);
-        set(&mut records, key, Some(Arc::new(changed).into()));
         let given_back = (to_fresh && !before.is_hole()).then_some((before.unit, 1));
         let fresh = to_fresh.then_some((unit, 1));
-        Logged {
-            next_number: self.next_number,
-            allocated: fresh.as_slice(),
-            freed: given_back.as_slice(),
-            records: &records,
-            blocks: (!to_fresh).then_some(unit).as_slice(),
-            beside: to_fresh.then_some((unit, block.crc)).as_slice(),
-            ..Logged::default()
-        }
-        .encode_into(&mut self.building.meta);
+        let at = self.tables.activate(place, &key);
+        self.tables.active.change_head(at, |head| {
+            plain.change(head, block, transaction);
+            Logged {
+                next_number: self.next_number,
+                allocated: fresh.as_slice(),
+                freed: given_back.as_slice(),
+                head: Some((&key, head)),
+                records: &records,
+                blocks: (!to_fresh).then_some(unit).as_slice(),
+                beside: to_fresh.then_some((unit, block.crc)).as_slice(),
+                ..Logged::default()
+            }
+            .encode_into(&mut self.building.meta);
+        });
         self.usage.borders.plain_overwrites += 1;
         let queued = self.queue.pop_front().expect("just looked at");
         self.taken(size, promise);
