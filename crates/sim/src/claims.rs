@@ -12,12 +12,14 @@
 //!    holders' writes overlap;
 //! 5. whatever was begun ends after the faults have ended.
 
-use crate::rng::Rng;
+use crate::ledger::Ledger;
+use crate::plan::{MS, Plan};
+use crate::workload::{Place, Turn, Workload};
 use bytes::Bytes;
 use nacre_client::{
     Client, Completion, Done, Failure, ObjectCluster, OpId, Operation, WatchEvent, WatchId,
 };
-use nacre_types::{ClientId, ObjectId, PoolId, Time, Version};
+use nacre_types::{ClientId, ObjectId, PoolId, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, RequestId, SubOp, SubReply};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +28,6 @@ use std::time::Duration;
 
 /// Number of objects of each kind.
 const OBJECTS: u64 = 2;
-const MS: u64 = 1_000_000;
 
 fn notice(object: u64) -> ObjectId {
     ObjectId::named(&format!("notice-{object}"))
@@ -211,10 +212,9 @@ enum Asked {
     Rest,
 }
 
-/// What one client does in addition to registers. Disabled, it does nothing.
-#[derive(Debug)]
+/// What one client does in addition to registers.
+#[derive(Debug, Default)]
 pub struct Chores {
-    enabled: bool,
     asked: BTreeMap<OpId, Asked>,
     watch: Option<WatchId>,
     /// Notifies to acknowledge, and when.
@@ -224,45 +224,148 @@ pub struct Chores {
     next_at: u64,
 }
 
-impl Chores {
-    /// Initial state.
-    #[must_use]
-    pub const fn new(enabled: bool) -> Self {
-        Self {
-            enabled,
-            asked: BTreeMap::new(),
-            watch: None,
-            acks: Vec::new(),
-            held: BTreeMap::new(),
-            next_at: 0,
-        }
-    }
+impl Workload for Chores {
+    type Records = Notices;
+    type Counts = Counts;
 
-    /// When it next has something to do, in virtual nanoseconds.
-    #[must_use]
-    pub fn next_at(&self, finished: bool) -> u64 {
-        let ack = self
-            .acks
-            .iter()
-            .map(|(at, ..)| *at)
-            .min()
-            .unwrap_or(u64::MAX);
-        if finished || !self.enabled {
-            ack
-        } else {
-            ack.min(self.next_at)
-        }
+    fn new(plan: &Plan, place: &Place) -> Option<Self> {
+        place.does(plan.claims).then(Self::default)
     }
-
-    /// Whether everything has ended, and the watch is known to exist since the last notify was
-    /// answered.
-    #[must_use]
-    pub fn is_settled(&self, role: &Client, notices: &Notices) -> bool {
+    fn next_at(&self, finished: bool) -> u64 {
+        let next = if finished { u64::MAX } else { self.next_at };
+        let acks = self.acks.iter().map(|(at, ..)| *at);
+        acks.fold(next, u64::min)
+    }
+    /// Everything has ended, and the watch is known to exist since the last notify was answered.
+    fn is_settled(&self, role: &Client, notices: &Notices) -> bool {
         let known = self.watch.and_then(|watch| role.watch_confirmed(watch));
         let watched = self.watch.is_none() || known.is_some_and(|at| at.0 > notices.last_answer);
         self.asked.is_empty() && self.acks.is_empty() && watched
     }
+    fn counts(notices: &Notices) -> Counts {
+        notices.counts()
+    }
+    fn check(notices: &Notices, _: &Ledger) {
+        notices.check();
+    }
 
+    fn advance(&mut self, turn: &mut Turn<'_>, notices: &mut Notices) {
+        let mut events = Vec::new();
+        turn.role.watch_events(&mut events);
+        for event in events {
+            match event {
+                WatchEvent::Notify {
+                    watch,
+                    notify,
+                    payload,
+                } => {
+                    let log = notices
+                        .watches
+                        .get_mut(&(turn.role.id(), watch.0))
+                        .expect("it watches");
+                    log.told.insert(number_in(&payload));
+                    // Occasionally the service hangs.
+                    if !turn.rng.one_in(25) {
+                        let wait = if turn.rng.one_in(8) {
+                            turn.rng.between(100 * MS, 2000 * MS)
+                        } else {
+                            turn.rng.below(20 * MS)
+                        };
+                        self.acks.push((turn.now + wait, watch, notify));
+                    }
+                }
+                WatchEvent::Lost { watch, since } => {
+                    let log = notices
+                        .watches
+                        .get_mut(&(turn.role.id(), watch.0))
+                        .expect("it watches");
+                    (log.known, log.lost) = (since.0, true);
+                    self.watch.take_if(|current| *current == watch);
+                    self.acks.retain(|(_, of, _)| *of != watch);
+                }
+            }
+        }
+        self.know(turn.role, notices);
+        for (_, watch, notify) in self.acks.extract_if(.., |(at, ..)| *at <= turn.now) {
+            turn.role
+                .ack_notify(turn.local, watch, notify, Bytes::from_static(b"here"))
+                .expect("it was told, and not yet acknowledged");
+        }
+        if !turn.finished && self.next_at <= turn.now {
+            self.next_at = turn.now + turn.rng.between(5 * MS, 250 * MS);
+            self.act(turn, notices);
+        }
+    }
+
+    fn on_completion(
+        &mut self,
+        ended: &Completion,
+        turn: &mut Turn<'_>,
+        notices: &mut Notices,
+    ) -> bool {
+        let (now, me) = (turn.now, turn.role.id());
+        let Some(asked) = self.asked.remove(&ended.id) else {
+            return false;
+        };
+        match (asked, &ended.result) {
+            (Asked::Watch(watch), result) => {
+                let log = notices.watches.get_mut(&(me, watch.0)).expect("it watches");
+                // The answer may concern a watch that is already gone: only a ping's answer shows
+                // that it exists.
+                match result {
+                    Ok(_) => log.registered = Some(now),
+                    // It is unknown whether the watch was registered: notifies received meanwhile
+                    // are not acknowledged.
+                    Err(_) => {
+                        self.watch = None;
+                        self.acks.retain(|(_, of, _)| *of != watch);
+                    }
+                }
+            }
+            (Asked::Notify(number), Ok(done)) => {
+                let Some(SubReply::Notified { acked, missed, .. }) = done.results.first() else {
+                    panic!("a notify says who has it")
+                };
+                let acked = acked.iter().map(|acked| &acked.watcher);
+                notices.notifies[number as usize].told = Some(Told {
+                    at: now,
+                    acked: acked.map(|id| (id.client, id.cookie)).collect(),
+                    missed: missed.iter().map(|id| (id.client, id.cookie)).collect(),
+                });
+                notices.last_answer = now;
+            }
+            (Asked::Lock(object), Ok(Done { results, .. })) => {
+                let [SubReply::Locked { token, .. }] = results[..] else {
+                    panic!("a grant has a token")
+                };
+                let before = notices.grants.insert((object, token), me);
+                assert!(
+                    before.is_none_or(|before| before == me),
+                    "{token} was granted to {before:?} and {me}"
+                );
+                self.held.insert(object, token);
+            }
+            (Asked::Lock(_), Err(Failure::Refused(OpFailure::LockHeld { .. }))) => {}
+            (Asked::Lock(object), Err(_)) => {
+                notices.unsure.insert(object);
+            }
+            (Asked::Write(object, token), Ok(done)) => {
+                notices.writes.push((object, done.version, token))
+            }
+            (Asked::Write(object, _), Err(Failure::Refused(OpFailure::Guard { .. }))) => {
+                self.held.remove(&object);
+                notices.takeovers += 1;
+            }
+            // The object does not exist or is damaged, or the store is full: nothing was granted.
+            (_, Err(Failure::Refused(_) | Failure::Doubtful(_)))
+            | (Asked::Create | Asked::Rest, Ok(_)) => {}
+            (asked, result) => panic!("{asked:?} ended as {result:?}"),
+        }
+        true
+    }
+}
+
+impl Chores {
     /// Records what the role knows about the watch.
     fn know(&self, role: &Client, notices: &mut Notices) {
         let Some(watch) = self.watch else { return };
@@ -274,76 +377,8 @@ impl Chores {
         }
     }
 
-    /// Takes new results, and does what is due.
-    pub fn advance(
-        &mut self,
-        now: u64,
-        local: Time,
-        finished: bool,
-        role: &mut Client,
-        notices: &mut Notices,
-        rng: &mut Rng,
-    ) {
-        let mut events = Vec::new();
-        role.watch_events(&mut events);
-        for event in events {
-            match event {
-                WatchEvent::Notify {
-                    watch,
-                    notify,
-                    payload,
-                } => {
-                    let log = notices
-                        .watches
-                        .get_mut(&(role.id(), watch.0))
-                        .expect("it watches");
-                    log.told.insert(number_in(&payload));
-                    // Occasionally the service hangs.
-                    if !rng.one_in(25) {
-                        let wait = if rng.one_in(8) {
-                            rng.between(100 * MS, 2000 * MS)
-                        } else {
-                            rng.below(20 * MS)
-                        };
-                        self.acks.push((now + wait, watch, notify));
-                    }
-                }
-                WatchEvent::Lost { watch, since } => {
-                    let log = notices
-                        .watches
-                        .get_mut(&(role.id(), watch.0))
-                        .expect("it watches");
-                    (log.known, log.lost) = (since.0, true);
-                    self.watch.take_if(|current| *current == watch);
-                    self.acks.retain(|(_, of, _)| *of != watch);
-                }
-            }
-        }
-        self.know(role, notices);
-        let (due, later) = std::mem::take(&mut self.acks)
-            .into_iter()
-            .partition(|(at, ..)| *at <= now);
-        self.acks = later;
-        let due: Vec<(u64, WatchId, RequestId)> = due;
-        for (_, watch, notify) in due {
-            role.ack_notify(local, watch, notify, Bytes::from_static(b"here"))
-                .expect("it was told, and not yet acknowledged");
-        }
-        if self.enabled && !finished && self.next_at <= now {
-            self.next_at = now + rng.between(5 * MS, 250 * MS);
-            self.act(now, local, role, notices, rng);
-        }
-    }
-
-    fn act(
-        &mut self,
-        now: u64,
-        local: Time,
-        role: &mut Client,
-        notices: &mut Notices,
-        rng: &mut Rng,
-    ) {
-        let object = rng.below(OBJECTS);
+    fn act(&mut self, turn: &mut Turn<'_>, notices: &mut Notices) {
+        let object = turn.rng.below(OBJECTS);
         let on = |object, ops, payload| Operation {
             pool: PoolId(1),
             object,
@@ -357,10 +392,10 @@ impl Chores {
             .values()
             .filter(|asked| !matches!(asked, Asked::Notify(_)))
             .count();
-        match rng.below(10) {
+        match turn.rng.below(10) {
             0..=2 if self.asked.len() < busy + 3 => {
                 let number = notices.notifies.len() as u64;
-                let timeout_ms = u32::try_from(rng.between(100, 3000)).expect("short");
+                let timeout_ms = u32::try_from(turn.rng.between(100, 3000)).expect("short");
                 let operation = on(
                     notice(object),
                     vec![SubOp::Notify {
@@ -369,10 +404,10 @@ impl Chores {
                     }],
                     vec![Bytes::copy_from_slice(&number.to_le_bytes())],
                 );
-                if let Ok(id) = role.submit(local, operation) {
+                if let Some(id) = turn.submit(operation) {
                     notices.notifies.push(Notify {
                         object,
-                        begun: now,
+                        begun: turn.now,
                         told: None,
                     });
                     self.asked.insert(id, Asked::Notify(number));
@@ -381,20 +416,23 @@ impl Chores {
             _ if busy > 0 => {}
             3..=5 => match self.watch {
                 None => {
-                    let timeout = Duration::from_millis(rng.between(300, 4000));
-                    if let Ok(watch) = role.watch(local, PoolId(1), notice(object), timeout) {
+                    let timeout = Duration::from_millis(turn.rng.between(300, 4000));
+                    let watch = turn
+                        .role
+                        .watch(turn.local, PoolId(1), notice(object), timeout);
+                    if let Ok(watch) = watch {
                         let log = Watch {
                             object,
-                            known: now,
+                            known: turn.now,
                             ..Watch::default()
                         };
-                        notices.watches.insert((role.id(), watch.0), log);
+                        notices.watches.insert((turn.role.id(), watch.0), log);
                         self.watch = Some(watch);
                         self.asked.insert(OpId(watch.0), Asked::Watch(watch));
                     }
                 }
-                Some(watch) if rng.one_in(6) => {
-                    if let Ok(Some(id)) = role.unwatch(local, watch) {
+                Some(watch) if turn.rng.one_in(6) => {
+                    if let Ok(Some(id)) = turn.role.unwatch(turn.local, watch) {
                         self.watch = None;
                         self.acks.retain(|(_, of, _)| *of != watch);
                         self.asked.insert(id, Asked::Rest);
@@ -402,28 +440,28 @@ impl Chores {
                 }
                 Some(_) => {}
             },
-            6 if rng.one_in(5) => {
+            6 if turn.rng.one_in(5) => {
                 let ops = vec![SubOp::Create { exclusive: false }, SubOp::Delete {}];
-                if let Ok(id) = role.submit(local, on(notice(object), ops, Payload::new())) {
+                if let Some(id) = turn.submit(on(notice(object), ops, Payload::new())) {
                     self.asked.insert(id, Asked::Rest);
                 }
             }
             6 => {
                 let ops = vec![SubOp::Create { exclusive: false }];
-                if let Ok(id) = role.submit(local, on(notice(object), ops, Payload::new())) {
+                if let Some(id) = turn.submit(on(notice(object), ops, Payload::new())) {
                     self.asked.insert(id, Asked::Create);
                 }
             }
-            _ => self.use_lock(object, local, role, rng),
+            _ => self.use_lock(object, turn),
         }
     }
 
-    fn use_lock(&mut self, object: u64, local: Time, role: &mut Client, rng: &mut Rng) {
+    fn use_lock(&mut self, object: u64, turn: &mut Turn<'_>) {
         let name = || "lock".into();
         let (op, asked, payload) = match self.held.get(&object).copied() {
             None => {
-                let lease_ms = u32::try_from(rng.between(100, 2000)).expect("short");
-                let description = format!("{}", role.id());
+                let lease_ms = u32::try_from(turn.rng.between(100, 2000)).expect("short");
+                let description = format!("{}", turn.role.id());
                 let op = SubOp::Lock {
                     name: name(),
                     cookie: 1,
@@ -433,7 +471,7 @@ impl Chores {
                 };
                 (vec![op], Asked::Lock(object), Payload::new())
             }
-            Some(_) if rng.one_in(4) => {
+            Some(_) if turn.rng.one_in(4) => {
                 self.held.remove(&object);
                 (
                     vec![SubOp::Unlock {
@@ -462,85 +500,8 @@ impl Chores {
             payload,
             ..Operation::default()
         };
-        if let Ok(id) = role.submit(local, operation) {
+        if let Some(id) = turn.submit(operation) {
             self.asked.insert(id, asked);
-        }
-    }
-
-    /// Handles the end of an operation that does not concern a register.
-    pub fn on_completion(
-        &mut self,
-        completion: Completion,
-        now: u64,
-        role: &Client,
-        notices: &mut Notices,
-    ) {
-        let Completion { id, result } = completion;
-        let me = role.id();
-        match (self.asked.remove(&id), result) {
-            (Some(Asked::Watch(watch)), result) => {
-                let log = notices.watches.get_mut(&(me, watch.0)).expect("it watches");
-                // The answer may concern a watch that is already gone: only a ping's answer shows
-                // that it exists.
-                match result {
-                    Ok(_) => log.registered = Some(now),
-                    // It is unknown whether the watch was registered: notifies received meanwhile
-                    // are not acknowledged.
-                    Err(_) => {
-                        self.watch = None;
-                        self.acks.retain(|(_, of, _)| *of != watch);
-                    }
-                }
-            }
-            (Some(Asked::Notify(number)), Ok(done)) => {
-                let Some(SubReply::Notified { acked, missed, .. }) =
-                    done.results.into_iter().next()
-                else {
-                    panic!("a notify says who has it")
-                };
-                let acked = acked
-                    .into_iter()
-                    .map(|acked| (acked.watcher.client, acked.watcher.cookie))
-                    .collect();
-                let missed = missed
-                    .into_iter()
-                    .map(|id| (id.client, id.cookie))
-                    .collect();
-                notices.notifies[number as usize].told = Some(Told {
-                    at: now,
-                    acked,
-                    missed,
-                });
-                notices.last_answer = now;
-            }
-            (Some(Asked::Lock(object)), Ok(Done { results, .. })) => {
-                let [SubReply::Locked { token, .. }] = results[..] else {
-                    panic!("a grant has a token")
-                };
-                let before = notices.grants.insert((object, token), me);
-                assert!(
-                    before.is_none_or(|before| before == me),
-                    "{token} was granted to {before:?} and {me}"
-                );
-                self.held.insert(object, token);
-            }
-            (Some(Asked::Lock(_)), Err(Failure::Refused(OpFailure::LockHeld { .. }))) => {}
-            (Some(Asked::Lock(object)), Err(_)) => {
-                notices.unsure.insert(object);
-            }
-            (Some(Asked::Write(object, token)), Ok(done)) => {
-                notices.writes.push((object, done.version, token))
-            }
-            (Some(Asked::Write(object, _)), Err(Failure::Refused(OpFailure::Guard { .. }))) => {
-                self.held.remove(&object);
-                notices.takeovers += 1;
-            }
-            // The object does not exist or is damaged, or the store is full: nothing was granted.
-            (_, Err(Failure::Refused(_) | Failure::Doubtful(_)))
-            | (Some(Asked::Create | Asked::Rest), Ok(_)) => {}
-            // Ends of abandoned operations.
-            (None, _) => {}
-            (Some(asked), result) => panic!("{asked:?} ended as {result:?}"),
         }
     }
 }

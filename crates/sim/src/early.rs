@@ -84,7 +84,7 @@ impl World {
     /// When it is not: that is the finding.
     pub(crate) fn see_early(&mut self, primary: OsdId, client: ClientId, applied: &OpApplied) {
         let Some(object) = self
-            .work
+            .records
             .streams
             .object_of(client, applied.request.sequence)
         else {
@@ -134,8 +134,8 @@ impl World {
             interval: version.interval,
             holders,
         };
-        self.work.streams.early.held.insert(name, early);
-        self.work.streams.early.only(|_| true, |_| true);
+        self.records.streams.early.held.insert(name, early);
+        self.records.streams.early.only(|_| true, |_| true);
     }
 
     /// Whether it is a PG of the pool that streams write to.
@@ -168,7 +168,7 @@ impl World {
                 pool.map(|pg_num| nacre_osd::key::seed(nacre_osd::key::hash(object), pg_num))
             };
             let is_home = |object: &ObjectId| seed(object) == Some(pg.seed);
-            self.work
+            self.records
                 .streams
                 .early
                 .activated(activation.interval, &activation.members, is_home);

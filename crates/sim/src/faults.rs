@@ -7,7 +7,7 @@
 use crate::network::Network;
 use crate::plan::{MS, SECOND};
 use crate::process::Process;
-use crate::workload::{Aim, register};
+use crate::registers::{Aim, register};
 use crate::world::{Event, World};
 use nacre_mon::Mon;
 use nacre_osd::key;
@@ -96,7 +96,7 @@ impl World {
         } else {
             which
         };
-        if self.plan.programs && self.work.book.is_stored() && self.rng.one_in(2) {
+        if self.plan.programs && self.records.programs.is_stored() && self.rng.one_in(2) {
             let version = self.rng.between(1, 2);
             let name = crate::programs::NAME;
             self.order(
@@ -442,12 +442,14 @@ impl World {
 
     fn aim(&mut self, client: usize, key: u64, reads: bool, think_ns: u64, wait: u64) {
         let until = self.now() + wait;
-        self.clients[client].aim = Some(Aim {
-            key,
-            reads,
-            think_ns,
-            until,
-        });
+        if let Some(registers) = &mut self.clients[client].works.registers {
+            registers.aim = Some(Aim {
+                key,
+                reads,
+                think_ns,
+                until,
+            });
+        }
         // At once, replacing the client's scheduled action.
         self.after(1, Event::WakeClient(client));
     }
@@ -663,8 +665,6 @@ impl World {
         }
         let now = self.now();
         self.must_answer_from = now + 7 * SECOND;
-        self.work.calm = true;
-        self.work.streams.calm = true;
         self.after(16 * SECOND, Event::Calm);
     }
 

@@ -20,11 +20,12 @@
 //! written; a permanently refused write is never executed, however late a duplicate arrives; and a
 //! write that depends on a lock that a witness took over meanwhile is refused.
 
-use crate::plan::{MS, SECOND};
-use crate::rng::Rng;
+use crate::borders::Borders;
+use crate::plan::{MS, Plan, SECOND};
+use crate::workload::{Duty, Place, Turn, Workload};
 use bytes::Bytes;
-use nacre_client::{Client, Completion, Failure, ObjectCluster, OpId, Operation};
-use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, PoolId, Time};
+use nacre_client::{Client, Completion, Failure, OpId, Operation};
+use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, PoolId};
 use nacre_wire::map::Fences;
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,12 +113,10 @@ fn lock() -> SubOp {
 #[derive(Debug, Default)]
 pub struct Fencing {
     cases: Vec<Case>,
-    /// The counters.
-    pub counts: Counts,
-    /// Rare paths.
-    pub borders: crate::borders::Borders,
+    counts: Counts,
+    borders: Borders,
     /// Whether fences are lifted.
-    pub lifts: bool,
+    lifts: bool,
     /// The fences from each epoch on that changed them.
     fences: BTreeMap<Epoch, Fences>,
     /// Requests that the network duplicated: the answer to one copy need not be true of the other.
@@ -125,14 +124,6 @@ pub struct Fencing {
 }
 
 impl Fencing {
-    /// Nothing is fenced yet.
-    #[must_use]
-    pub fn new(lifts: bool) -> Self {
-        Self {
-            lifts,
-            ..Self::default()
-        }
-    }
     /// Instances to be fenced or unfenced that were not ordered yet.
     pub fn orders(&mut self) -> Vec<(ClientId, Instance, Order)> {
         let due = self
@@ -211,13 +202,6 @@ impl Case {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Nobody,
-    Victim,
-    Witness,
-}
-
 #[derive(Debug)]
 struct Flight {
     case: usize,
@@ -234,10 +218,10 @@ struct Flight {
     begun: u64,
 }
 
-/// What one client does.
+/// What one client does: the victim, or a witness.
 #[derive(Debug)]
 pub struct Fencer {
-    part: Part,
+    is_victim: bool,
     case: Option<usize>,
     flying: BTreeMap<OpId, Flight>,
     forgotten: BTreeSet<OpId>,
@@ -248,19 +232,15 @@ pub struct Fencer {
     ends_at: u64,
 }
 
-impl Fencer {
-    /// The client with this index: the first two may be witnesses, the one after the last is the
-    /// victim.
-    #[must_use]
-    pub const fn new(enabled: bool, index: u64, clients: u64) -> Self {
-        let part = match index {
-            _ if !enabled => Part::Nobody,
-            0 | 1 => Part::Witness,
-            index if index == clients => Part::Victim,
-            _ => Part::Nobody,
-        };
-        Self {
-            part,
+impl Workload for Fencer {
+    type Records = Fencing;
+    type Counts = Counts;
+
+    fn new(plan: &Plan, place: &Place) -> Option<Self> {
+        let is_victim = place.duty == Duty::Fenced;
+        let is_witness = place.does(plan.fences) && place.index < 2;
+        (is_victim || is_witness).then_some(Self {
+            is_victim,
             case: None,
             flying: BTreeMap::new(),
             forgotten: BTreeSet::new(),
@@ -268,239 +248,61 @@ impl Fencer {
             fence_at: u64::MAX,
             lift_at: u64::MAX,
             ends_at: u64::MAX,
+        })
+    }
+    fn records(plan: &Plan) -> Fencing {
+        Fencing {
+            lifts: plan.lifts,
+            ..Fencing::default()
         }
     }
-    /// Objects it is waiting for, and since when.
-    pub fn waits_for<'a>(&'a self, all: &'a Fencing) -> impl Iterator<Item = (ObjectId, u64)> + 'a {
-        self.flying
-            .values()
+    fn waits_for(&self, all: &Fencing) -> Vec<(ObjectId, u64)> {
+        let flying = self.flying.values();
+        flying
             .map(|flight| (all.cases[flight.case].object.clone(), flight.begun))
+            .collect()
     }
-    /// Whether it does nothing else.
-    #[must_use]
-    pub fn is_victim(&self) -> bool {
-        self.part == Part::Victim
-    }
-    /// Whether nothing is in flight.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
+    fn is_settled(&self, _: &Client, _: &Fencing) -> bool {
         self.flying.is_empty()
     }
-    /// When it next has something to do, in virtual nanoseconds.
-    #[must_use]
-    pub fn next_at(&self, finished: bool) -> u64 {
-        let give_up = self
-            .flying
-            .values()
+    fn next_at(&self, finished: bool) -> u64 {
+        let next = if finished { u64::MAX } else { self.next_at };
+        let flying = self.flying.values();
+        flying
             .map(|flight| flight.begun + PATIENCE)
-            .min()
-            .unwrap_or(u64::MAX);
-        let next = if finished || self.part == Part::Nobody {
-            u64::MAX
-        } else {
-            self.next_at
-        };
-        give_up.min(next)
+            .fold(next, u64::min)
+    }
+    fn counts(all: &Fencing) -> Counts {
+        all.counts
+    }
+    fn rare(all: &Fencing) -> Borders {
+        all.borders
     }
 
-    /// Does what is due. Returns whether the client ends here and restarts as a new instance.
-    pub fn advance(
-        &mut self,
-        now: u64,
-        local: Time,
-        finished: bool,
-        role: &mut Client,
-        all: &mut Fencing,
-        rng: &mut Rng,
-    ) -> bool {
-        let late: Vec<OpId> = self
-            .flying
-            .iter()
-            .filter(|(_, flight)| flight.begun + PATIENCE <= now)
-            .map(|(id, _)| *id)
-            .collect();
-        for id in late {
-            self.flying.remove(&id);
+    fn advance(&mut self, turn: &mut Turn<'_>, all: &mut Fencing) {
+        let now = turn.now;
+        let late = |_: &OpId, flight: &mut Flight| flight.begun + PATIENCE <= now;
+        for (id, _) in self.flying.extract_if(.., late) {
             self.forgotten.insert(id);
-            role.abandon(id);
+            turn.role.abandon(id);
         }
-        if finished || self.next_at > now {
-            return false;
+        if turn.finished || self.next_at > now {
+            return;
         }
-        match self.part {
-            Part::Nobody => {}
-            Part::Witness => {
-                self.next_at = now + rng.between(10 * MS, 300 * MS);
-                self.look(now, local, role, all);
-            }
-            Part::Victim => {
-                self.next_at = now + rng.between(MS, 60 * MS);
-                return self.write(now, local, role, all, rng);
-            }
-        }
-        false
-    }
-
-    fn write(
-        &mut self,
-        now: u64,
-        local: Time,
-        role: &mut Client,
-        all: &mut Fencing,
-        rng: &mut Rng,
-    ) -> bool {
-        if now >= self.ends_at {
-            (self.case, self.fence_at, self.lift_at, self.ends_at) =
-                (None, u64::MAX, u64::MAX, u64::MAX);
-            self.flying.clear();
-            self.forgotten.clear();
-            return true;
-        }
-        let at = *self.case.get_or_insert_with(|| {
-            self.fence_at = now + rng.between(SECOND / 2, 4 * SECOND);
-            let (client, instance) = (role.id(), role.instance());
-            let object = ObjectId::named(&format!("fenced-{}", all.cases.len()));
-            all.cases.push(Case {
-                object,
-                client,
-                instance,
-                sent: 0,
-                answered: 0,
-                wanted: false,
-                ordered: false,
-                found: None,
-                seen: 0,
-                refused: BTreeSet::new(),
-                shown: BTreeSet::new(),
-                locked: false,
-            });
-            all.cases.len() - 1
-        });
-        let (resumes, lifts) = (all.is_lifted(&all.cases[at], role.epoch()), all.lifts);
-        let case = &mut all.cases[at];
-        if now >= self.fence_at {
-            (case.wanted, self.fence_at) = (true, u64::MAX);
-        }
-        if case.found.is_some()
-            && case.wanted
-            && self.ends_at == u64::MAX
-            && self.lift_at == u64::MAX
-        {
-            if lifts && !rng.one_in(4) {
-                self.lift_at = now + rng.between(MS, 2 * SECOND);
-            } else {
-                self.ends_at = now + rng.between(SECOND / 5, 3 * SECOND);
-            }
-        }
-        if now >= self.lift_at && self.ends_at == u64::MAX {
-            (case.wanted, self.lift_at) = (false, u64::MAX);
-            // It goes on for a while, and then ends or is fenced once more.
-            if rng.one_in(2) {
-                self.ends_at = now + rng.between(SECOND, 6 * SECOND);
-            } else {
-                self.fence_at = now + rng.between(SECOND, 6 * SECOND);
-            }
-            case.found = None;
-        }
-        while self.flying.len() < DEPTH {
-            let number = case.sent + 1;
-            let data = Bytes::copy_from_slice(&number.to_le_bytes());
-            let mut ops = vec![SubOp::WriteFull { length: 8 }];
-            if number == 1 {
-                ops.insert(0, lock());
-            }
-            // A write that depends on the lock is not executed once another client has it.
-            let guarded = resumes && rng.one_in(3);
-            if guarded {
-                ops.insert(
-                    0,
-                    SubOp::AssertLock {
-                        name: "l".into(),
-                        cookie: 1,
-                        shared_ok: false,
-                    },
-                );
-            }
-            let payload = vec![data];
-            let operation = Operation {
-                pool: POOL,
-                object: case.object.clone(),
-                ops,
-                payload,
-                ..Operation::default()
-            };
-            let Ok(id) = role.submit(local, operation) else {
-                break;
-            };
-            case.sent = number;
-            let (epoch, late) = (role.epoch(), guarded && case.locked);
-            self.flying.insert(
-                id,
-                Flight {
-                    case: at,
-                    number,
-                    expected: None,
-                    epoch,
-                    resumes,
-                    late,
-                    begun: now,
-                },
-            );
-            if rng.one_in(2) {
-                break;
-            }
-        }
-        false
-    }
-
-    fn look(&mut self, now: u64, local: Time, role: &mut Client, all: &Fencing) {
-        for (at, case) in all.cases.iter().enumerate().rev().take(2) {
-            let knows = role
-                .map()
-                .is_some_and(|map| map.is_fenced(Entity::Client(case.client), case.instance));
-            let was = all.lifts && !case.shown.is_empty();
-            if !(knows || was) || self.flying.values().any(|flight| flight.case == at) {
-                continue;
-            }
-            // The lock of a fenced instance is free; one of two witnesses gets it.
-            let locks = knows && case.found.is_some_and(|(_, found)| found > 0) && !case.locked;
-            let ops = vec![if locks {
-                lock()
-            } else {
-                SubOp::Read {
-                    offset: 0,
-                    length: 64,
-                }
-            }];
-            let operation = Operation {
-                pool: POOL,
-                object: case.object.clone(),
-                ops,
-                ..Operation::default()
-            };
-            if let Ok(id) = role.submit(local, operation) {
-                let (number, epoch) = (case.answered.max(case.seen), role.epoch());
-                let expected = case.found;
-                let flight = Flight {
-                    case: at,
-                    number,
-                    expected,
-                    epoch,
-                    resumes: false,
-                    late: false,
-                    begun: now,
-                };
-                self.flying.insert(id, flight);
-            }
+        if self.is_victim {
+            self.next_at = now + turn.rng.between(MS, 60 * MS);
+            self.write(turn, all);
+        } else {
+            self.next_at = now + turn.rng.between(10 * MS, 300 * MS);
+            self.look(turn, all);
         }
     }
 
-    /// Handles the end of an operation. Returns whether it was one of these.
-    pub fn on_completion(&mut self, done: &Completion, all: &mut Fencing) -> bool {
+    fn on_completion(&mut self, done: &Completion, _: &mut Turn<'_>, all: &mut Fencing) -> bool {
         let Some(flight) = self.flying.remove(&done.id) else {
             return self.forgotten.remove(&done.id);
         };
-        if self.part == Part::Victim {
+        if self.is_victim {
             Self::on_written(&flight, done, all);
             return true;
         }
@@ -561,6 +363,157 @@ impl Fencer {
             }
         }
         true
+    }
+}
+
+impl Fencer {
+    fn write(&mut self, turn: &mut Turn<'_>, all: &mut Fencing) {
+        let now = turn.now;
+        if now >= self.ends_at {
+            (self.case, self.fence_at, self.lift_at, self.ends_at) =
+                (None, u64::MAX, u64::MAX, u64::MAX);
+            self.flying.clear();
+            self.forgotten.clear();
+            turn.restart();
+            return;
+        }
+        let at = *self.case.get_or_insert_with(|| {
+            self.fence_at = now + turn.rng.between(SECOND / 2, 4 * SECOND);
+            let (client, instance) = (turn.role.id(), turn.role.instance());
+            let object = ObjectId::named(&format!("fenced-{}", all.cases.len()));
+            all.cases.push(Case {
+                object,
+                client,
+                instance,
+                sent: 0,
+                answered: 0,
+                wanted: false,
+                ordered: false,
+                found: None,
+                seen: 0,
+                refused: BTreeSet::new(),
+                shown: BTreeSet::new(),
+                locked: false,
+            });
+            all.cases.len() - 1
+        });
+        let (resumes, lifts) = (all.is_lifted(&all.cases[at], turn.role.epoch()), all.lifts);
+        let case = &mut all.cases[at];
+        if now >= self.fence_at {
+            (case.wanted, self.fence_at) = (true, u64::MAX);
+        }
+        if case.found.is_some()
+            && case.wanted
+            && self.ends_at == u64::MAX
+            && self.lift_at == u64::MAX
+        {
+            if lifts && !turn.rng.one_in(4) {
+                self.lift_at = now + turn.rng.between(MS, 2 * SECOND);
+            } else {
+                self.ends_at = now + turn.rng.between(SECOND / 5, 3 * SECOND);
+            }
+        }
+        if now >= self.lift_at && self.ends_at == u64::MAX {
+            (case.wanted, self.lift_at) = (false, u64::MAX);
+            // It goes on for a while, and then ends or is fenced once more.
+            if turn.rng.one_in(2) {
+                self.ends_at = now + turn.rng.between(SECOND, 6 * SECOND);
+            } else {
+                self.fence_at = now + turn.rng.between(SECOND, 6 * SECOND);
+            }
+            case.found = None;
+        }
+        while self.flying.len() < DEPTH {
+            let number = case.sent + 1;
+            let data = Bytes::copy_from_slice(&number.to_le_bytes());
+            let mut ops = vec![SubOp::WriteFull { length: 8 }];
+            if number == 1 {
+                ops.insert(0, lock());
+            }
+            // A write that depends on the lock is not executed once another client has it.
+            let guarded = resumes && turn.rng.one_in(3);
+            if guarded {
+                ops.insert(
+                    0,
+                    SubOp::AssertLock {
+                        name: "l".into(),
+                        cookie: 1,
+                        shared_ok: false,
+                    },
+                );
+            }
+            let payload = vec![data];
+            let operation = Operation {
+                pool: POOL,
+                object: case.object.clone(),
+                ops,
+                payload,
+                ..Operation::default()
+            };
+            let Some(id) = turn.submit(operation) else {
+                break;
+            };
+            case.sent = number;
+            let (epoch, late) = (turn.role.epoch(), guarded && case.locked);
+            self.flying.insert(
+                id,
+                Flight {
+                    case: at,
+                    number,
+                    expected: None,
+                    epoch,
+                    resumes,
+                    late,
+                    begun: now,
+                },
+            );
+            if turn.rng.one_in(2) {
+                break;
+            }
+        }
+    }
+
+    fn look(&mut self, turn: &mut Turn<'_>, all: &Fencing) {
+        for (at, case) in all.cases.iter().enumerate().rev().take(2) {
+            let knows = turn
+                .role
+                .map()
+                .is_some_and(|map| map.is_fenced(Entity::Client(case.client), case.instance));
+            let was = all.lifts && !case.shown.is_empty();
+            if !(knows || was) || self.flying.values().any(|flight| flight.case == at) {
+                continue;
+            }
+            // The lock of a fenced instance is free; one of two witnesses gets it.
+            let locks = knows && case.found.is_some_and(|(_, found)| found > 0) && !case.locked;
+            let ops = vec![if locks {
+                lock()
+            } else {
+                SubOp::Read {
+                    offset: 0,
+                    length: 64,
+                }
+            }];
+            let operation = Operation {
+                pool: POOL,
+                object: case.object.clone(),
+                ops,
+                ..Operation::default()
+            };
+            if let Some(id) = turn.submit(operation) {
+                let (number, epoch) = (case.answered.max(case.seen), turn.role.epoch());
+                let expected = case.found;
+                let flight = Flight {
+                    case: at,
+                    number,
+                    expected,
+                    epoch,
+                    resumes: false,
+                    late: false,
+                    begun: turn.now,
+                };
+                self.flying.insert(id, flight);
+            }
+        }
     }
 
     /// Handles the end of a victim's write.

@@ -10,11 +10,11 @@
 //! 3. an object whose write was answered exists and can be deleted.
 
 use crate::borders::Borders;
-use crate::plan::{MS, SECOND};
-use crate::rng::Rng;
+use crate::plan::{MS, Plan, SECOND};
+use crate::workload::{Place, Turn, Workload};
 use bytes::Bytes;
-use nacre_client::{Client, Completion, Failure, ObjectCluster, OpId, Operation};
-use nacre_types::{ObjectId, PoolId, Time};
+use nacre_client::{Client, Completion, Failure, OpId, Operation};
+use nacre_types::{ObjectId, PoolId};
 use nacre_wire::msg::client::{OpFailure, SubOp};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,6 @@ struct Flight {
 /// What one client does.
 #[derive(Debug)]
 pub struct Filler {
-    enabled: bool,
     client: u64,
     objects: u64,
     /// Objects that may exist, and whether they certainly do.
@@ -49,77 +48,71 @@ pub struct Filler {
 }
 
 impl Filler {
-    /// The client with this index.
-    #[must_use]
-    pub const fn new(enabled: bool, client: u64, clients: u64) -> Self {
-        Self {
-            enabled,
-            client,
-            objects: OBJECTS / clients + 1,
+    fn object(&self, number: u64) -> ObjectId {
+        ObjectId::named(&format!("fill-{}-{number}", self.client))
+    }
+}
+
+impl Workload for Filler {
+    type Records = Borders;
+    type Counts = &'static str;
+
+    fn new(plan: &Plan, place: &Place) -> Option<Self> {
+        place.does(plan.small_disks).then(|| Self {
+            client: place.index,
+            objects: OBJECTS / plan.clients + 1,
             there: BTreeMap::new(),
             flying: BTreeMap::new(),
             forgotten: BTreeSet::new(),
             next_at: 0,
-        }
+        })
     }
-    fn object(&self, number: u64) -> ObjectId {
-        ObjectId::named(&format!("fill-{}-{number}", self.client))
-    }
-    /// Whether everything is deleted.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
+    /// Everything is deleted.
+    fn is_settled(&self, _: &Client, _: &Borders) -> bool {
         self.flying.is_empty() && self.there.is_empty()
     }
-    /// Objects it is waiting for, and since when.
-    pub fn waits_for(&self) -> impl Iterator<Item = (ObjectId, u64)> {
-        self.flying
-            .values()
+    fn waits_for(&self, _: &Borders) -> Vec<(ObjectId, u64)> {
+        let flying = self.flying.values();
+        flying
             .map(|flight| (self.object(flight.number), flight.begun))
+            .collect()
     }
-    /// When it next has something to do, in virtual nanoseconds.
-    #[must_use]
-    pub fn next_at(&self, finished: bool) -> u64 {
-        let give_up = self
-            .flying
-            .values()
+    fn next_at(&self, finished: bool) -> u64 {
+        let idle = finished && self.there.is_empty();
+        let next = if idle { u64::MAX } else { self.next_at };
+        let flying = self.flying.values();
+        flying
             .map(|flight| flight.begun + PATIENCE)
-            .min()
-            .unwrap_or(u64::MAX);
-        let idle = !self.enabled || finished && self.there.is_empty();
-        give_up.min(if idle { u64::MAX } else { self.next_at })
+            .fold(next, u64::min)
     }
 
-    /// Does what is due. `ends`: nothing more is written, and everything is deleted.
-    pub fn advance(&mut self, now: u64, local: Time, ends: bool, role: &mut Client, rng: &mut Rng) {
-        let late: Vec<OpId> = self
-            .flying
-            .iter()
-            .filter(|(_, flight)| flight.begun + PATIENCE <= now)
-            .map(|(id, _)| *id)
-            .collect();
-        for id in late {
-            let flight = self.flying.remove(&id).expect("just seen");
+    fn advance(&mut self, turn: &mut Turn<'_>, _: &mut Borders) {
+        let now = turn.now;
+        let late = |_: &OpId, flight: &mut Flight| flight.begun + PATIENCE <= now;
+        for (id, flight) in self.flying.extract_if(.., late) {
             self.there.insert(flight.number, false);
             self.forgotten.insert(id);
-            role.abandon(id);
+            turn.role.abandon(id);
         }
-        if !self.enabled || self.next_at > now {
+        if self.next_at > now {
             return;
         }
-        self.next_at = now + rng.between(MS, 10 * MS);
+        self.next_at = now + turn.rng.between(MS, 10 * MS);
+        // In the end nothing more is written, and everything is deleted.
+        let ends = turn.calm || turn.finished;
         while self.flying.len() < DEPTH {
             let busy = |number: &u64| self.flying.values().any(|flight| flight.number == *number);
-            let removes = ends || rng.one_in(16);
+            let removes = ends || turn.rng.one_in(16);
             let number = match removes {
                 true => self.there.keys().copied().find(|number| !busy(number)),
-                false => Some(rng.below(self.objects)).filter(|number| !busy(number)),
+                false => Some(turn.rng.below(self.objects)).filter(|number| !busy(number)),
             };
             let Some(number) = number else { break };
             let is_known = self.there.get(&number).copied().unwrap_or_default();
             let (op, data) = if removes {
                 (SubOp::Delete {}, Bytes::new())
             } else {
-                let length = rng.between(64 << 10, 400 << 10);
+                let length = turn.rng.between(64 << 10, 400 << 10);
                 (
                     SubOp::WriteFull { length },
                     Bytes::from(vec![number as u8 | 1; length as usize]),
@@ -134,7 +127,7 @@ impl Filler {
                 payload,
                 ..Operation::default()
             };
-            let Ok(id) = role.submit(local, operation) else {
+            let Some(id) = turn.submit(operation) else {
                 break;
             };
             self.flying.insert(
@@ -149,8 +142,12 @@ impl Filler {
         }
     }
 
-    /// Handles the end of an operation. Returns whether it was one of these.
-    pub fn on_completion(&mut self, done: &Completion, borders: &mut Borders) -> bool {
+    fn on_completion(
+        &mut self,
+        done: &Completion,
+        _: &mut Turn<'_>,
+        borders: &mut Borders,
+    ) -> bool {
         let Some(flight) = self.flying.remove(&done.id) else {
             return self.forgotten.remove(&done.id);
         };
@@ -199,5 +196,11 @@ impl Filler {
             }
         }
         true
+    }
+    fn counts(_: &Borders) -> &'static str {
+        ""
+    }
+    fn rare(borders: &Borders) -> Borders {
+        *borders
     }
 }

@@ -123,7 +123,7 @@ impl World {
             return;
         }
         let able = self.groups_that_can_serve();
-        for (object, begun) in &self.work.streams.hung[hung..] {
+        for (object, begun) in &self.records.streams.hung[hung..] {
             let home = able
                 .iter()
                 .any(|pg| self.is_of_registers(*pg) && self.is_home(*pg, object));
@@ -133,9 +133,16 @@ impl World {
                 self.unclean()
             );
         }
-        for (place, record) in self.work.history.iter().enumerate().skip(ended) {
+        for (place, record) in self
+            .records
+            .registers
+            .history
+            .iter()
+            .enumerate()
+            .skip(ended)
+        {
             // Where hardly any client is remembered, a refusal is an answer.
-            if self.work.is_forgetful() && self.work.refused.contains(&place) {
+            if self.plan.lives && self.records.registers.refused.contains(&place) {
                 continue;
             }
             // A write that found no space is retried by its client, which takes a second and a half
@@ -161,7 +168,7 @@ impl World {
     fn must_answer(&self) {
         let able = self.groups_that_can_serve();
         for client in &self.clients {
-            for (object, begun) in client.waits_for(&self.work) {
+            for (object, begun) in client.waits_for(&self.records) {
                 let late = begun >= self.must_answer_from && self.now() >= begun + SETTLE_NS;
                 let home = able
                     .iter()
@@ -390,7 +397,7 @@ impl World {
         for client in self
             .clients
             .iter()
-            .filter(|client| client.is_busy() || !client.is_settled(&self.work))
+            .filter(|client| !client.is_settled(&self.records))
         {
             lines += &format!("\n  {} has not come to rest", client.role.id());
         }

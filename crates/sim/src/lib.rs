@@ -16,13 +16,14 @@
 //! * `faults`: fault injection; `survey`: members compared with primaries all the time; `health`:
 //!   invariants, and the conditions of a healthy cluster; [`ledger`]: every map that was ever
 //!   committed;
-//! * [`workload`]: clients that read, write, delete, compare and set, and record what they saw;
-//!   [`claims`]: the same for watches, notifies and locks; [`programs`]: for calls of methods;
-//!   [`propagation`]: how soon new versions are active; [`snapshots`]: for snapshots, rollback,
-//!   appends and copies; [`spanning`]: for writes of several objects under locks; [`streams`]: for
-//!   many operations in flight on one object, and for listings; [`early`]: for early answers,
-//!   before durability; [`fencing`]: for clients that are fenced; [`filling`]: for devices that are
-//!   full; [`operator`]: the same with commands;
+//! * [`workload`]: the list of what clients do, and what is common to all of it; [`registers`]:
+//!   clients that read, write, delete, compare and set, and record what they saw; [`claims`]: the
+//!   same for watches, notifies and locks; [`programs`]: for calls of methods; [`propagation`]: how
+//!   soon new versions are active; [`snapshots`]: for snapshots, rollback, appends and copies;
+//!   [`spanning`]: for writes of several objects under locks; [`streams`]: for many operations in
+//!   flight on one object, and for listings; [`early`]: for early answers, before durability;
+//!   [`fencing`]: for clients that are fenced; [`filling`]: for devices that are full;
+//!   [`operator`]: the same with commands;
 //! * [`verdict`]: what must be true at the end; [`shrink`]: the smallest part of a plan that still
 //!   fails; [`hunt`]: whether planted bugs make seeds fail.
 //!
@@ -50,6 +51,7 @@ pub mod plan;
 pub mod process;
 pub mod programs;
 pub mod propagation;
+pub mod registers;
 mod replace;
 pub mod rng;
 pub mod schedule;
@@ -63,5 +65,6 @@ pub mod verdict;
 pub mod workload;
 pub mod world;
 
-pub use plan::{Disks, Plan, Report};
+pub use plan::{Disks, Plan};
+pub use workload::Report;
 pub use world::{World, run};

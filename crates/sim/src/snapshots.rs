@@ -13,16 +13,17 @@
 //! If an operation fails with an unknown outcome, its object is abandoned: the client continues
 //! with another.
 
+use crate::plan::{MS, Plan};
 use crate::rng::Rng;
+use crate::workload::{Place, Turn, Workload};
 use bytes::Bytes;
-use nacre_client::{Client, Completion, Done, Failure, ObjectCluster, OpId, Operation};
-use nacre_types::{ObjectId, PoolId, SnapId, Time};
+use nacre_client::{Client, Completion, Done, Failure, OpId, Operation};
+use nacre_types::{ObjectId, PoolId, SnapId};
 use nacre_wire::ClusterMap;
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-const MS: u64 = 1_000_000;
 /// Objects per client.
 const OBJECTS: usize = 2;
 /// Most snapshots at one time.
@@ -145,10 +146,9 @@ enum Asked {
     Rollback(usize, SnapId, u64, State),
 }
 
-/// What one client does in a pool with snapshots. Disabled, it does nothing.
-#[derive(Debug)]
+/// What one client does in a pool with snapshots.
+#[derive(Debug, Default)]
 pub struct Snapper {
-    enabled: bool,
     things: Vec<Thing>,
     asked: Option<(OpId, Asked)>,
     /// The rolled-back object to read next, with its snapshot and the snapshot's time.
@@ -174,58 +174,41 @@ fn snapshots(map: &ClusterMap) -> Vec<(SnapId, u64)> {
         .collect()
 }
 
-impl Snapper {
-    /// Initial state.
-    #[must_use]
-    pub const fn new(enabled: bool) -> Self {
-        Self {
-            enabled,
-            things: Vec::new(),
-            asked: None,
-            learn: None,
-            next_at: 0,
-        }
-    }
+impl Workload for Snapper {
+    type Records = Album;
+    type Counts = SnapCounts;
 
-    /// When it next has something to do, in virtual nanoseconds.
-    #[must_use]
-    pub const fn next_at(&self, finished: bool) -> u64 {
-        if self.asked.is_some() || !self.enabled || finished {
+    fn new(plan: &Plan, place: &Place) -> Option<Self> {
+        place.does(plan.snaps).then(Self::default)
+    }
+    fn next_at(&self, finished: bool) -> u64 {
+        if self.asked.is_some() || finished {
             u64::MAX
         } else {
             self.next_at
         }
     }
-
-    /// Whether nothing is in flight.
-    #[must_use]
-    pub const fn is_settled(&self) -> bool {
+    fn is_settled(&self, _: &Client, _: &Album) -> bool {
         self.asked.is_none()
     }
+    fn counts(album: &Album) -> SnapCounts {
+        album.counts
+    }
 
-    /// Does what is due.
-    pub fn advance(
-        &mut self,
-        now: u64,
-        local: Time,
-        finished: bool,
-        role: &mut Client,
-        album: &mut Album,
-        rng: &mut Rng,
-    ) {
-        if self.next_at(finished) > now {
+    fn advance(&mut self, turn: &mut Turn<'_>, album: &mut Album) {
+        if self.next_at(turn.finished) > turn.now {
             return;
         }
-        self.next_at = now + rng.between(MS, 60 * MS);
-        let Some(map) = role.map() else { return };
+        self.next_at = turn.now + turn.rng.between(MS, 60 * MS);
+        let Some(map) = turn.role.map() else { return };
         while self.things.len() < OBJECTS {
             self.things.push(Thing::new(album));
         }
         let snaps = snapshots(map);
         let at = self
             .learn
-            .map_or_else(|| rng.below(OBJECTS as u64) as usize, |(at, ..)| at);
-        let (ops, payload, asked, snapshot) = self.choose(at, &snaps, album, rng);
+            .map_or_else(|| turn.rng.below(OBJECTS as u64) as usize, |(at, ..)| at);
+        let (ops, payload, asked, snapshot) = self.choose(at, &snaps, album, turn.rng);
         let object = ObjectId {
             snapshot: snapshot.unwrap_or(SnapId::HEAD),
             ..self.things[at].object.clone()
@@ -237,11 +220,83 @@ impl Snapper {
             payload,
             ..Operation::default()
         };
-        if let Ok(id) = role.submit(local, operation) {
-            self.asked = Some((id, asked));
-        }
+        self.asked = turn.submit(operation).map(|id| (id, asked));
     }
 
+    fn on_completion(&mut self, done: &Completion, turn: &mut Turn<'_>, album: &mut Album) -> bool {
+        let Some((_, asked)) = self.asked.take_if(|(asked, _)| *asked == done.id) else {
+            return false;
+        };
+        match (asked, &done.result) {
+            (Asked::Write(at, state), Ok(_)) => {
+                album.counts.writes += 1;
+                self.things[at].states.push(State {
+                    ended: turn.now,
+                    ..state
+                });
+            }
+            (Asked::Rollback(at, snap, ordered, state), Ok(_)) => {
+                album.counts.rollbacks += 1;
+                self.learn = Some((at, snap, ordered));
+                self.things[at].states.push(State {
+                    ended: turn.now,
+                    ..state
+                });
+            }
+            (
+                Asked::Read(at, snap),
+                Ok(Done {
+                    results, payload, ..
+                }),
+            ) => {
+                self.found(at, snap, Some(value_of(results, payload)), album);
+            }
+            (Asked::Read(at, snap), Err(Failure::Refused(OpFailure::NotFound {}))) => {
+                self.found(at, snap, None, album)
+            }
+            // The snapshot has been removed meanwhile.
+            (
+                Asked::Read(_, Some((snap, _))) | Asked::Rollback(_, snap, ..),
+                Err(Failure::Refused(OpFailure::Invalid { why })),
+            ) => {
+                assert!(
+                    album.removing.contains(&snap),
+                    "nobody removed {snap:?}: {why}"
+                );
+            }
+            // It does not exist now and did not exist then.
+            (
+                Asked::Rollback(at, snap, ordered, _),
+                Err(Failure::Refused(OpFailure::NotFound {})),
+            ) => {
+                let thing = &mut self.things[at];
+                assert!(
+                    thing.now() == Some(&None),
+                    "{} is there and cannot be rolled back",
+                    thing.object
+                );
+                thing.check(snap, ordered, &None);
+            }
+            // Nothing has changed.
+            (_, Err(Failure::Refused(OpFailure::Full {} | OpFailure::TooMany { .. }))) => {}
+            (Asked::Read(..), Err(Failure::Refused(OpFailure::Corrupt { .. }))) => {
+                self.end(self.learn.map(|(at, ..)| at), album)
+            }
+            // It may have been executed; or the object or the source of the copy cannot be read.
+            (Asked::Write(at, _) | Asked::Rollback(at, ..) | Asked::Read(at, _), Err(failure)) => {
+                assert!(
+                    failure.may_have_happened(),
+                    "{}: {failure}",
+                    self.things[at].object
+                );
+                self.end(Some(at), album);
+            }
+        }
+        true
+    }
+}
+
+impl Snapper {
     fn choose(
         &self,
         at: usize,
@@ -313,7 +368,7 @@ impl Snapper {
             (10, _) => (whole(), vec![], Asked::Read(at, None), None),
             _ => {
                 album.numbers += 1;
-                let data = crate::workload::content(album.numbers).to_vec();
+                let data = crate::registers::content(album.numbers).to_vec();
                 write(
                     SubOp::WriteFull {
                         length: data.len() as u64,
@@ -323,85 +378,6 @@ impl Snapper {
                 )
             }
         }
-    }
-
-    /// Handles the end of an operation; returns it if it is none of these.
-    pub fn on_completion(
-        &mut self,
-        done: Completion,
-        now: u64,
-        album: &mut Album,
-    ) -> Option<Completion> {
-        let Completion { id, result } = done;
-        let Some((_, asked)) = self.asked.take_if(|(asked, _)| *asked == id) else {
-            return Some(Completion { id, result });
-        };
-        match (asked, result) {
-            (Asked::Write(at, state), Ok(_)) => {
-                album.counts.writes += 1;
-                self.things[at].states.push(State {
-                    ended: now,
-                    ..state
-                });
-            }
-            (Asked::Rollback(at, snap, ordered, state), Ok(_)) => {
-                album.counts.rollbacks += 1;
-                self.learn = Some((at, snap, ordered));
-                self.things[at].states.push(State {
-                    ended: now,
-                    ..state
-                });
-            }
-            (
-                Asked::Read(at, snap),
-                Ok(Done {
-                    results, payload, ..
-                }),
-            ) => {
-                self.found(at, snap, Some(value_of(&results, &payload)), album);
-            }
-            (Asked::Read(at, snap), Err(Failure::Refused(OpFailure::NotFound {}))) => {
-                self.found(at, snap, None, album)
-            }
-            // The snapshot has been removed meanwhile.
-            (
-                Asked::Read(_, Some((snap, _))) | Asked::Rollback(_, snap, ..),
-                Err(Failure::Refused(OpFailure::Invalid { why })),
-            ) => {
-                assert!(
-                    album.removing.contains(&snap),
-                    "nobody removed {snap:?}: {why}"
-                );
-            }
-            // It does not exist now and did not exist then.
-            (
-                Asked::Rollback(at, snap, ordered, _),
-                Err(Failure::Refused(OpFailure::NotFound {})),
-            ) => {
-                let thing = &mut self.things[at];
-                assert!(
-                    thing.now() == Some(&None),
-                    "{} is there and cannot be rolled back",
-                    thing.object
-                );
-                thing.check(snap, ordered, &None);
-            }
-            // Nothing has changed.
-            (_, Err(Failure::Refused(OpFailure::Full {} | OpFailure::TooMany { .. }))) => {}
-            (Asked::Read(..), Err(Failure::Refused(OpFailure::Corrupt { .. }))) => {
-                self.end(self.learn.map(|(at, ..)| at), album)
-            }
-            // It may have been executed; or the object or the source of the copy cannot be read.
-            (Asked::Write(at, _) | Asked::Rollback(at, ..) | Asked::Read(at, _), Err(failure)) => {
-                assert!(
-                    failure.may_have_happened(),
-                    "{}: {failure}",
-                    self.things[at].object
-                );
-                self.end(Some(at), album);
-            }
-        }
-        None
     }
 
     /// Abandons an object whose state is unknown.

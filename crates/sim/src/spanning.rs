@@ -8,16 +8,18 @@
 //! numbers of a write that failed (its writer gave up or lost a lock). An acknowledged write is
 //! never seen torn.
 
+use crate::ledger::Ledger;
+use crate::plan::{MS, Plan};
 use crate::rng::Rng;
+use crate::workload::{Place, Turn, Workload};
 use bytes::Bytes;
-use nacre_client::{Client, Completion, Failure, ObjectCluster, OpId, Operation};
+use nacre_client::{Client, Completion, Failure, OpId, Operation};
 use nacre_client::{LockTerms, Part, SpanningWrite};
-use nacre_types::{ObjectId, PoolId, Time};
+use nacre_types::{ObjectId, PoolId};
 use nacre_wire::msg::client::{OpFailure, SubOp};
 use std::collections::BTreeSet;
 use std::fmt;
 
-const MS: u64 = 1_000_000;
 const OBJECTS: u64 = 3;
 
 /// Counters of events.
@@ -119,78 +121,63 @@ enum Doing {
     Read(Reader),
 }
 
-/// One client's part. Disabled, it does nothing.
+/// One client's part.
 #[derive(Debug, Default)]
 pub struct Spanner {
-    enabled: bool,
     doing: Option<Doing>,
     next_at: u64,
     /// Whether to retry something that could not be sent.
     stuck: bool,
 }
 
-impl Spanner {
-    /// Initial state.
-    #[must_use]
-    pub fn new(enabled: bool) -> Self {
-        Self {
-            enabled,
-            ..Self::default()
-        }
-    }
+impl Workload for Spanner {
+    type Records = Span;
+    type Counts = Counts;
 
-    /// When it next has something to do.
-    #[must_use]
-    pub const fn next_at(&self, finished: bool) -> u64 {
+    fn new(plan: &Plan, place: &Place) -> Option<Self> {
+        place.does(plan.spans).then(Self::default)
+    }
+    fn next_at(&self, finished: bool) -> u64 {
         match &self.doing {
-            _ if !self.enabled => u64::MAX,
             Some(_) if self.stuck => self.next_at,
             Some(_) => u64::MAX,
             None if finished => u64::MAX,
             None => self.next_at,
         }
     }
-
-    /// Whether nothing is in flight.
-    #[must_use]
-    pub const fn is_settled(&self) -> bool {
+    fn is_settled(&self, _: &Client, _: &Span) -> bool {
         self.doing.is_none()
     }
+    fn counts(span: &Span) -> Counts {
+        span.counts()
+    }
+    fn check(span: &Span, _: &Ledger) {
+        span.check();
+    }
 
-    /// Continues the current operation, or begins one.
-    pub fn advance(
-        &mut self,
-        now: u64,
-        local: Time,
-        finished: bool,
-        role: &mut Client,
-        span: &mut Span,
-        rng: &mut Rng,
-    ) {
-        if !self.enabled {
-            return;
-        }
+    fn advance(&mut self, turn: &mut Turn<'_>, span: &mut Span) {
+        let now = turn.now;
         if self.doing.is_none() {
-            if finished || self.next_at > now {
+            if turn.finished || self.next_at > now {
                 return;
             }
-            self.next_at = now + rng.between(5 * MS, 400 * MS);
-            if role.map().is_none() {
+            self.next_at = now + turn.rng.between(5 * MS, 400 * MS);
+            if turn.role.map().is_none() {
                 return;
             }
             span.numbers += 1;
             let number = span.numbers;
-            self.doing = Some(if rng.one_in(2) {
-                write(number, rng)
+            self.doing = Some(if turn.rng.one_in(2) {
+                write(number, turn.rng)
             } else {
                 read(number)
             });
         }
         self.stuck = false;
         let over = match self.doing.as_mut().expect("just looked") {
-            Doing::Write(write, number) => match write.advance(local, role) {
+            Doing::Write(write, number) => match write.advance(turn.local, turn.role) {
                 None => {
-                    self.stuck = role.in_flight() == 0;
+                    self.stuck = turn.role.in_flight() == 0;
                     false
                 }
                 Some(Ok(_)) => span.well.insert(*number),
@@ -202,10 +189,8 @@ impl Spanner {
             },
             Doing::Read(reader) => {
                 if reader.asked.is_none() {
-                    match role.submit(local, reader.operation()) {
-                        Ok(id) => reader.asked = Some(id),
-                        Err(_) => self.stuck = true,
-                    }
+                    reader.asked = turn.submit(reader.operation());
+                    self.stuck = reader.asked.is_none();
                 }
                 false
             }
@@ -216,12 +201,11 @@ impl Spanner {
         if over || self.stuck {
             // Contenders meet and give up because of each other; then each does something else for
             // a while.
-            self.next_at = now + rng.between(5 * MS, 400 * MS);
+            self.next_at = now + turn.rng.between(5 * MS, 400 * MS);
         }
     }
 
-    /// Handles the end of an operation, if it is one of its own.
-    pub fn on_completion(&mut self, ended: &Completion, span: &mut Span) -> bool {
+    fn on_completion(&mut self, ended: &Completion, _: &mut Turn<'_>, span: &mut Span) -> bool {
         let reader = match &mut self.doing {
             Some(Doing::Write(write, _)) => return write.on_completion(ended),
             Some(Doing::Read(reader)) if reader.asked == Some(ended.id) => reader,

@@ -24,15 +24,16 @@
 //! its writer continues with another.
 
 use crate::early::{self, EarlyAnswers};
+use crate::plan::{MS, Plan};
 use crate::rng::Rng;
+use crate::workload::{Place, Turn, Workload};
 use bytes::Bytes;
 use nacre_client::{Client, Completion, Done, Failure, ObjectCluster, OpId, Operation};
-use nacre_types::{ClientId, ObjectId, PoolId, Time, Version};
+use nacre_types::{ClientId, ObjectId, PoolId, Version};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply, op_flag};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-const MS: u64 = 1_000_000;
 /// The pool of the streams, shared with the registers.
 const POOL: PoolId = PoolId(1);
 /// Most operations of a stream: then its writer continues with another.
@@ -201,10 +202,7 @@ impl Stream {
 pub struct Streams {
     /// Every stream so far.
     pub all: Vec<Stream>,
-    /// All faults have ended: frequent operations find nothing more.
-    pub calm: bool,
-    /// The counters.
-    pub counts: Counts,
+    counts: Counts,
     /// Abandoned operations: the object, and when they were begun.
     pub hung: Vec<(ObjectId, u64)>,
     /// Updates with early answers, and their holders.
@@ -294,10 +292,10 @@ struct Listing {
     begun: u64,
 }
 
-/// What one client does. Disabled, it does nothing.
-#[derive(Debug)]
+/// What one client does.
+#[derive(Debug, Default)]
 pub struct Streamer {
-    enabled: bool,
+    /// Most operations in flight.
     depth: usize,
     stream: Option<usize>,
     flying: BTreeMap<OpId, Flight>,
@@ -348,255 +346,71 @@ fn body_of(done: &Done) -> Body {
     }
 }
 
-impl Streamer {
-    /// Initial state; with at most this many operations in flight.
-    #[must_use]
-    pub const fn new(enabled: bool, depth: usize) -> Self {
-        Self {
-            enabled,
-            depth,
-            stream: None,
-            flying: BTreeMap::new(),
-            early: BTreeMap::new(),
-            reads: BTreeMap::new(),
-            listing: None,
-            forgotten: BTreeSet::new(),
-            next_at: 0,
-        }
-    }
+impl Workload for Streamer {
+    type Records = Streams;
+    type Counts = Counts;
 
-    /// When it next has something to do, in virtual nanoseconds.
-    #[must_use]
-    pub fn next_at(&self, finished: bool) -> u64 {
-        if !self.enabled {
-            return u64::MAX;
-        }
-        let begun = self
-            .flying
-            .values()
-            .map(|flight| flight.begun)
-            .chain(self.reads.values().map(|read| read.begun));
+    fn new(plan: &Plan, place: &Place) -> Option<Self> {
+        place.does(plan.depth > 0).then(|| Self {
+            depth: plan.depth,
+            ..Self::default()
+        })
+    }
+    fn next_at(&self, finished: bool) -> u64 {
+        let flying = self.flying.values().map(|flight| flight.begun);
+        let reads = self.reads.values().map(|read| read.begun);
         let listed = self.listing.iter().map(|(_, listing)| listing.begun);
-        let give_up = begun
-            .chain(listed)
-            .min()
-            .map_or(u64::MAX, |begun| begun + PATIENCE);
-        if finished {
-            give_up
-        } else {
-            give_up.min(self.next_at)
-        }
+        let next = if finished { u64::MAX } else { self.next_at };
+        let begun = flying.chain(reads).chain(listed);
+        begun.map(|begun| begun + PATIENCE).fold(next, u64::min)
     }
-
-    /// Objects with updates in flight, and since when.
-    pub fn waits_for(&self) -> impl Iterator<Item = (ObjectId, u64)> {
-        self.flying
-            .values()
+    /// Only updates.
+    fn waits_for(&self, _: &Streams) -> Vec<(ObjectId, u64)> {
+        let flying = self.flying.values();
+        flying
             .map(|flight| (flight.object.clone(), flight.begun))
+            .collect()
     }
-
-    /// Whether nothing is in flight.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
+    fn is_settled(&self, _: &Client, _: &Streams) -> bool {
         self.flying.is_empty() && self.reads.is_empty() && self.listing.is_none()
     }
+    fn counts(all: &Streams) -> Counts {
+        all.counts
+    }
 
-    /// Does what is due.
-    pub fn advance(
-        &mut self,
-        now: u64,
-        local: Time,
-        finished: bool,
-        role: &mut Client,
-        all: &mut Streams,
-        rng: &mut Rng,
-    ) {
-        if !self.enabled {
-            return;
-        }
-        self.give_up(now, role, all);
-        self.hear_early(now, local, role, all, rng);
+    fn advance(&mut self, turn: &mut Turn<'_>, all: &mut Streams) {
+        self.give_up(turn, all);
+        self.hear_early(turn, all);
         if let Some((None, _)) = self.listing {
-            self.list_on(local, role);
+            self.list_on(turn);
         }
-        if finished || self.next_at > now {
+        if turn.finished || self.next_at > turn.now {
             return;
         }
         // In bursts: pipelined operations are what tests ordering.
-        self.next_at = now + rng.between(MS, if all.calm { 3000 } else { 250 } * MS);
-        for _ in 0..rng.between(1, self.depth as u64) {
-            if self.flying.len() >= self.depth || !self.write(now, local, role, all, rng) {
+        let pause = if turn.calm { 3000 * MS } else { 250 * MS };
+        self.next_at = turn.now + turn.rng.between(MS, pause);
+        for _ in 0..turn.rng.between(1, self.depth as u64) {
+            if self.flying.len() >= self.depth || !self.write(turn, all) {
                 break;
             }
         }
         all.counts.deepest = all.counts.deepest.max(self.flying.len());
-        if rng.one_in(3) && self.reads.is_empty() && !all.all.is_empty() {
-            let stream = all.all.len() - 1 - rng.below(all.all.len().min(6) as u64) as usize;
-            let uncommitted = rng.one_in(3);
-            self.read(stream, uncommitted, now, local, role, all);
+        if turn.rng.one_in(3) && self.reads.is_empty() && !all.all.is_empty() {
+            let stream = all.all.len() - 1 - turn.rng.below(all.all.len().min(6) as u64) as usize;
+            let uncommitted = turn.rng.one_in(3);
+            self.read(stream, uncommitted, turn, all);
         }
-        if rng.one_in(12) && self.listing.is_none() {
-            self.begin_listing(now, role, all);
-            self.list_on(local, role);
-        }
-    }
-
-    fn read(
-        &mut self,
-        stream: usize,
-        uncommitted: bool,
-        now: u64,
-        local: Time,
-        role: &mut Client,
-        all: &mut Streams,
-    ) {
-        let Stream {
-            ref object,
-            reached: from,
-            applied,
-            ..
-        } = all.all[stream];
-        let flags = if uncommitted { op_flag::UNCOMMITTED } else { 0 };
-        let operation = Operation {
-            pool: POOL,
-            object: object.clone(),
-            ops: whole(),
-            flags,
-            ..Operation::default()
-        };
-        if let Ok(id) = role.submit(local, operation) {
-            let applied = applied.filter(|(place, _)| *place > from);
-            self.reads.insert(
-                id,
-                Reading {
-                    stream,
-                    from,
-                    applied,
-                    uncommitted,
-                    begun: now,
-                },
-            );
+        if turn.rng.one_in(12) && self.listing.is_none() {
+            self.begin_listing(turn, all);
+            self.list_on(turn);
         }
     }
 
-    /// Updates with early answers must be visible to reads from then on; some are read at once.
-    fn hear_early(
-        &mut self,
-        now: u64,
-        local: Time,
-        role: &mut Client,
-        all: &mut Streams,
-        rng: &mut Rng,
-    ) {
-        let mut acks = Vec::new();
-        role.acks(&mut acks);
-        for id in acks {
-            let Some(flight) = self.flying.get(&id) else {
-                continue;
-            };
-            all.counts.acks += 1;
-            let stream = flight.stream;
-            let known = &mut all.all[stream];
-            if known.applied.is_none_or(|(place, _)| place < flight.place) {
-                known.applied = Some((flight.place, (role.id(), id.0)));
-            }
-            if rng.one_in(2) {
-                let uncommitted = rng.one_in(2);
-                self.read(stream, uncommitted, now, local, role, all);
-            }
-        }
-    }
-
-    fn give_up(&mut self, now: u64, role: &mut Client, all: &mut Streams) {
-        let late = |begun: u64| begun + PATIENCE <= now;
-        let flying: Vec<OpId> = self
-            .flying
-            .iter()
-            .filter(|(_, flight)| late(flight.begun))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in flying {
-            let flight = self.flying.remove(&id).expect("just seen");
-            all.hung
-                .push((all.all[flight.stream].object.clone(), flight.begun));
-            all.end(flight.stream);
-            all.landed(role, id);
-            self.forget(id, role);
-        }
-        let reads: Vec<OpId> = self
-            .reads
-            .iter()
-            .filter(|(_, read)| late(read.begun))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in reads {
-            let Reading { stream, begun, .. } = self.reads.remove(&id).expect("just seen");
-            all.hung.push((all.all[stream].object.clone(), begun));
-            self.forget(id, role);
-        }
-        if let Some((id, _)) = self.listing.take_if(|(_, listing)| late(listing.begun))
-            && let Some(id) = id
-        {
-            self.forget(id, role);
-        }
-    }
-
-    fn forget(&mut self, id: OpId, role: &mut Client) {
-        self.forgotten.insert(id);
-        role.abandon(id);
-    }
-
-    /// Sends another operation on the stream. Returns whether the client accepted it.
-    fn write(
-        &mut self,
-        now: u64,
-        local: Time,
-        role: &mut Client,
-        all: &mut Streams,
-        rng: &mut Rng,
-    ) -> bool {
-        let usable = |at: &usize| !all.all[*at].ended && all.all[*at].states.len() <= LENGTH;
-        let at = self.stream.filter(usable).unwrap_or_else(|| all.begin());
-        self.stream = Some(at);
-        let stream = &mut all.all[at];
-        let before = stream.last().clone();
-        let (ops, payload, expected, after) = act(&before, stream.states.len() as u64, rng);
-        let updates = ops.iter().any(SubOp::is_write) && matches!(expected, Expected::Done);
-        let flags = if rng.one_in(3) { op_flag::ACK } else { 0 };
-        let object = stream.object.clone();
-        let operation = Operation {
-            pool: POOL,
-            object: object.clone(),
-            ops,
-            payload,
-            flags,
-            ..Operation::default()
-        };
-        let Ok(id) = role.submit(local, operation) else {
-            return false;
-        };
-        stream.states.push(after);
-        let place = stream.states.len() - 1;
-        all.flying.insert((role.id(), id.0), object.clone());
-        self.flying.insert(
-            id,
-            Flight {
-                stream: at,
-                object,
-                place,
-                expected,
-                updates,
-                begun: now,
-            },
-        );
-        true
-    }
-
-    /// Handles the end of an operation. Returns whether it was one of these.
-    pub fn on_completion(&mut self, done: &Completion, role: &Client, all: &mut Streams) -> bool {
+    fn on_completion(&mut self, done: &Completion, turn: &mut Turn<'_>, all: &mut Streams) -> bool {
         let Completion { id, result } = done;
         if let Some(flight) = self.flying.remove(id) {
-            all.landed(role, *id);
+            all.landed(turn.role, *id);
             self.early.insert(*id, (flight, result.clone()));
             // A client numbers its operations in the order of sending.
             while let Some(first) = self.early.first_entry()
@@ -639,10 +453,124 @@ impl Streamer {
             .as_ref()
             .is_some_and(|(asked, _)| *asked == Some(*id))
         {
-            self.listed(result, role, all);
+            self.listed(result, turn.role, all);
         } else {
             return self.forgotten.remove(id);
         }
+        true
+    }
+}
+
+impl Streamer {
+    fn read(&mut self, stream: usize, uncommitted: bool, turn: &mut Turn<'_>, all: &mut Streams) {
+        let Stream {
+            ref object,
+            reached: from,
+            applied,
+            ..
+        } = all.all[stream];
+        let flags = if uncommitted { op_flag::UNCOMMITTED } else { 0 };
+        let operation = Operation {
+            pool: POOL,
+            object: object.clone(),
+            ops: whole(),
+            flags,
+            ..Operation::default()
+        };
+        if let Some(id) = turn.submit(operation) {
+            let applied = applied.filter(|(place, _)| *place > from);
+            self.reads.insert(
+                id,
+                Reading {
+                    stream,
+                    from,
+                    applied,
+                    uncommitted,
+                    begun: turn.now,
+                },
+            );
+        }
+    }
+
+    /// Updates with early answers must be visible to reads from then on; some are read at once.
+    fn hear_early(&mut self, turn: &mut Turn<'_>, all: &mut Streams) {
+        let mut acks = Vec::new();
+        turn.role.acks(&mut acks);
+        for id in acks {
+            let Some(flight) = self.flying.get(&id) else {
+                continue;
+            };
+            all.counts.acks += 1;
+            let stream = flight.stream;
+            let known = &mut all.all[stream];
+            if known.applied.is_none_or(|(place, _)| place < flight.place) {
+                known.applied = Some((flight.place, (turn.role.id(), id.0)));
+            }
+            if turn.rng.one_in(2) {
+                let uncommitted = turn.rng.one_in(2);
+                self.read(stream, uncommitted, turn, all);
+            }
+        }
+    }
+
+    fn give_up(&mut self, turn: &mut Turn<'_>, all: &mut Streams) {
+        let late = |begun: u64| begun + PATIENCE <= turn.now;
+        let mut given_up = Vec::new();
+        for (id, flight) in self.flying.extract_if(.., |_, flight| late(flight.begun)) {
+            all.hung.push((flight.object, flight.begun));
+            all.end(flight.stream);
+            all.landed(turn.role, id);
+            given_up.push(id);
+        }
+        for (id, read) in self.reads.extract_if(.., |_, read| late(read.begun)) {
+            let object = all.all[read.stream].object.clone();
+            all.hung.push((object, read.begun));
+            given_up.push(id);
+        }
+        let listing = self.listing.take_if(|(_, listing)| late(listing.begun));
+        given_up.extend(listing.and_then(|(id, _)| id));
+        for id in given_up {
+            self.forgotten.insert(id);
+            turn.role.abandon(id);
+        }
+    }
+
+    /// Sends another operation on the stream. Returns whether the client accepted it.
+    fn write(&mut self, turn: &mut Turn<'_>, all: &mut Streams) -> bool {
+        let usable = |at: &usize| !all.all[*at].ended && all.all[*at].states.len() <= LENGTH;
+        let at = self.stream.filter(usable).unwrap_or_else(|| all.begin());
+        self.stream = Some(at);
+        let stream = &mut all.all[at];
+        let before = stream.last().clone();
+        let (ops, payload, expected, after) = act(&before, stream.states.len() as u64, turn.rng);
+        let updates = ops.iter().any(SubOp::is_write) && matches!(expected, Expected::Done);
+        let flags = if turn.rng.one_in(3) { op_flag::ACK } else { 0 };
+        let object = stream.object.clone();
+        let operation = Operation {
+            pool: POOL,
+            object: object.clone(),
+            ops,
+            payload,
+            flags,
+            ..Operation::default()
+        };
+        let Some(id) = turn.submit(operation) else {
+            return false;
+        };
+        stream.states.push(after);
+        let place = stream.states.len() - 1;
+        all.flying.insert((turn.role.id(), id.0), object.clone());
+        self.flying.insert(
+            id,
+            Flight {
+                stream: at,
+                object,
+                place,
+                expected,
+                updates,
+                begun: turn.now,
+            },
+        );
         true
     }
 
@@ -697,8 +625,9 @@ impl Streamer {
 
     // ── listings ────────────────────────────────────────────────────────────────────────
 
-    fn begin_listing(&mut self, now: u64, role: &Client, all: &Streams) {
-        let Some(groups) = role
+    fn begin_listing(&mut self, turn: &Turn<'_>, all: &Streams) {
+        let Some(groups) = turn
+            .role
             .map()
             .and_then(|map| map.pools.get(&POOL))
             .map(|pool| pool.pg_num)
@@ -712,13 +641,13 @@ impl Streamer {
             after: Bytes::new(),
             found: BTreeSet::new(),
             reached,
-            begun: now,
+            begun: turn.now,
         };
         self.listing = Some((None, listing));
     }
 
     /// Requests the next page.
-    fn list_on(&mut self, local: Time, role: &mut Client) {
+    fn list_on(&mut self, turn: &mut Turn<'_>) {
         let Some((asked, listing)) = &mut self.listing else {
             return;
         };
@@ -732,9 +661,7 @@ impl Streamer {
             ..Operation::default()
         };
         // A client with too many operations in flight retries.
-        if let Ok(id) = role.submit(local, operation) {
-            *asked = Some(id);
-        }
+        *asked = turn.submit(operation);
     }
 
     fn listed(&mut self, result: &Result<Done, Failure>, role: &Client, all: &mut Streams) {

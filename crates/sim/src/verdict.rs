@@ -1,7 +1,7 @@
 //! What must be true after all faults have ended and everything is clean.
 
 use crate::disk::Disk;
-use crate::workload::{register, value_of};
+use crate::registers::{register, value_of};
 use crate::world::World;
 use bytes::Bytes;
 use nacre_history::record::Outcome;
@@ -283,7 +283,7 @@ pub fn any_survivor(world: &mut World) {
                 },
             };
             reader += 1;
-            world.work.history.push(Record {
+            world.records.registers.history.push(Record {
                 client: reader,
                 op: Kind::Read,
                 key: key.to_string(),
@@ -313,7 +313,7 @@ pub fn streams_survive(world: &mut World) {
         return;
     };
     let known = world
-        .work
+        .records
         .streams
         .all
         .iter()

@@ -1,84 +1,330 @@
-//! Clients that read, write, delete, compare and set registers, one operation at a time each, and
-//! record what they saw.
+//! What clients do, one module per kind of work, and what all clients record of it.
 //!
-//! A register is an object; its value is repeated through the object's data, whose length follows
-//! from the value, so that a torn or mixed object cannot be mistaken for a value. A client that has
-//! waited too long abandons its operation and continues under another name.
+//! ```text
+//!  Plan ─▶ SimClient: its role and its Works
+//!            │ results
+//!            ▼
+//!          Records, one for all clients ─▶ checked at the end, counted in the Report
+//! ```
+//! A new kind of work is a module that implements [`Workload`], and a line in the list below. When
+//! a seed has it is a field of the [`Plan`]. What [`crate::verdict`] finds on the disks, and what
+//! the operator orders for a kind of work, is not part of the trait: that is not done by clients.
 
-use crate::claims::{Chores, Notices};
-use crate::fencing::{Fencer, Fencing};
+use crate::borders::Borders;
+use crate::claims::Chores;
+use crate::fencing::Fencer;
 use crate::filling::Filler;
-use crate::programs::library::{Patron, Shelf};
+use crate::ledger::Ledger;
+use crate::plan::{MS, Plan};
+use crate::programs::Calls;
+use crate::programs::library::Patron;
 use crate::programs::random::caller::Caller;
-use crate::programs::random::diary::Diary;
-use crate::programs::{Book, Calls};
+use crate::registers::RegisterWork;
 use crate::rng::Rng;
-use crate::snapshots::{Album, Snapper};
-use crate::spanning::{Span, Spanner};
-use crate::streams::{Streamer, Streams};
-use bytes::Bytes;
-use nacre_client::{
-    Client, ClientConfig, Completion, Done, Failure, ObjectCluster, OpId, Operation,
-};
-use nacre_history::record::Outcome;
-use nacre_history::{Kind, Record};
-use nacre_types::{ClientId, Instance, ObjectId, PoolId, Time};
-use nacre_wire::msg::client::{OpFailure, SubOp};
-use std::collections::BTreeSet;
+use crate::snapshots::Snapper;
+use crate::spanning::Spanner;
+use crate::streams::Streamer;
+use nacre_client::{Client, ClientConfig, Completion, ObjectCluster, OpId, Operation};
+use nacre_types::{ClientId, Instance, ObjectId, Time};
+use std::fmt;
 use std::time::Duration;
 
-const MS: u64 = crate::plan::MS;
-/// Recurring values of registers are 1 to this.
-const VALUES: u64 = 3;
+/// One kind of work of one client. Its methods are called with what all clients record of it.
+pub trait Workload: Sized {
+    /// What all clients record.
+    type Records: Default;
+    /// Counters for the report; an empty text if there are none.
+    type Counts: fmt::Display;
 
-/// The object of a register.
-#[must_use]
-pub fn register(key: u64) -> ObjectId {
-    ObjectId::named(&format!("register-{key}"))
+    /// For a client, if it does such work.
+    fn new(plan: &Plan, place: &Place) -> Option<Self>;
+    /// What is recorded before the first operation.
+    fn records(_: &Plan) -> Self::Records {
+        Self::Records::default()
+    }
+    /// When it next has something to do, in virtual nanoseconds.
+    fn next_at(&self, finished: bool) -> u64;
+    /// Whether nothing is in flight, and nothing is left to do once the client is finished.
+    fn is_settled(&self, role: &Client, records: &Self::Records) -> bool;
+    /// Objects whose answers must arrive in time when there are no faults, and since when it waits.
+    fn waits_for(&self, _: &Self::Records) -> Vec<(ObjectId, u64)> {
+        Vec::new()
+    }
+    /// Handles the end of an operation. Returns whether it was one of its own.
+    ///
+    /// # Panics
+    /// When a check fails: that is the finding.
+    fn on_completion(
+        &mut self,
+        ended: &Completion,
+        turn: &mut Turn<'_>,
+        records: &mut Self::Records,
+    ) -> bool;
+    /// Abandons what takes too long, and begins what is due.
+    fn advance(&mut self, turn: &mut Turn<'_>, records: &mut Self::Records);
+    /// The counters.
+    fn counts(records: &Self::Records) -> Self::Counts;
+    /// The simulator's own rare paths that it took.
+    fn rare(_: &Self::Records) -> Borders {
+        Borders::default()
+    }
+    /// Checks at the end what all clients recorded.
+    ///
+    /// # Panics
+    /// When a check fails: that is the finding.
+    fn check(_: &Self::Records, _: &Ledger) {}
 }
 
-/// The data of an object whose register has this value.
-#[must_use]
-pub fn content(value: u64) -> Bytes {
-    // Half of them are one block, as most of what clients write: stores have a short way for it.
-    let words = match value % 2 {
-        0 => 512,
-        _ => 1 + (value % 7) * (value % 7) * (value % 31),
-    };
-    value.to_le_bytes().repeat(words as usize).into()
+/// What a client is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duty {
+    /// Everything that the plan has.
+    All,
+    /// Only registers: it is short-lived, and locks, watches and operations in flight belong to an
+    /// instance; or it is slow.
+    Registers,
+    /// Only to be fenced.
+    Fenced,
 }
 
-/// The value in an object's data.
-///
-/// # Errors
-/// What is wrong with the data.
-pub fn value_of(data: &[u8]) -> Result<u64, String> {
-    let first: [u8; 8] = data
-        .get(..8)
-        .and_then(|head| head.try_into().ok())
-        .ok_or("shorter than a value")?;
-    let value = u64::from_le_bytes(first);
-    if content(value)[..] == *data {
-        Ok(value)
-    } else {
-        Err(format!(
-            "{} bytes that are not those of {value}",
-            data.len()
-        ))
+/// A client's place among all clients.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Its number, from 0.
+    pub index: u64,
+    /// What it is there for.
+    pub duty: Duty,
+    /// Whether it ends after an operation or two and restarts as the next instance.
+    pub is_short_lived: bool,
+    /// Longest pause between two operations on registers, in nanoseconds.
+    pub think_ns: u64,
+}
+
+impl Place {
+    fn new(plan: &Plan, index: u64, rng: &mut Rng) -> Self {
+        let is_short_lived = plan.lives && index % 2 == 1;
+        // A slow client reports for a long time that nothing newer was answered, so a late
+        // duplicate cannot be distinguished from a first request by that.
+        let slow = plan.contend && !index.is_multiple_of(4);
+        let (least, most) = if slow {
+            (MS * 100, MS * 1000)
+        } else {
+            (MS / 10, MS * 20)
+        };
+        let duty = if index == plan.clients {
+            Duty::Fenced
+        } else if is_short_lived || slow {
+            Duty::Registers
+        } else {
+            Duty::All
+        };
+        let think_ns = rng.between(least, most);
+        Self {
+            index,
+            duty,
+            is_short_lived,
+            think_ns,
+        }
+    }
+    /// Whether it does everything, where the plan has this.
+    #[must_use]
+    pub fn does(&self, planned: bool) -> bool {
+        planned && self.duty == Duty::All
     }
 }
 
-/// A temporary task of a client, instead of its usual operations on random registers.
-#[derive(Clone, Copy, Debug)]
-pub struct Aim {
-    /// The register.
-    pub key: u64,
-    /// Whether it only reads; otherwise it only updates.
-    pub reads: bool,
-    /// Longest pause between two operations, in nanoseconds.
-    pub think_ns: u64,
-    /// When it ends, in virtual nanoseconds.
-    pub until: u64,
+/// What a kind of work needs from its client to act.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    /// Virtual time in nanoseconds.
+    pub now: u64,
+    /// The client's clock.
+    pub local: Time,
+    /// Whether to begin no new work.
+    pub finished: bool,
+    /// All faults have ended: frequent operations find nothing more.
+    pub calm: bool,
+    /// The role.
+    pub role: &'a mut Client,
+    config: &'a mut ClientConfig,
+    /// All random decisions.
+    pub rng: &'a mut Rng,
+}
+
+impl Turn<'_> {
+    /// Begins an operation, unless the role has too many in flight.
+    pub fn submit(&mut self, operation: Operation) -> Option<OpId> {
+        self.role.submit(self.local, operation).ok()
+    }
+    /// The client ends and restarts as the next instance.
+    pub fn restart(&mut self) {
+        self.config.instance = Instance(self.config.instance.0 + 1);
+        *self.role = Client::new(*self.config, self.local);
+    }
+}
+
+macro_rules! workloads {
+    ($($(#[$doc:meta])* $name:ident: $kind:ty,)+) => {
+        /// Everything that one client does.
+        #[derive(Debug)]
+        pub struct Works {
+            $($(#[$doc])* pub $name: Option<$kind>,)+
+        }
+
+        impl Works {
+            fn new(plan: &Plan, place: &Place) -> Self {
+                Self { $($name: <$kind as Workload>::new(plan, place),)+ }
+            }
+            fn next_at(&self, finished: bool) -> u64 {
+                let all = [$(self.$name.as_ref().map(|work| work.next_at(finished)),)+];
+                all.into_iter().flatten().min().unwrap_or(u64::MAX)
+            }
+            fn is_settled(&self, role: &Client, records: &Records) -> bool {
+                $(self.$name.as_ref().is_none_or(|work| work.is_settled(role, &records.$name)))&&+
+            }
+            fn waits_for(&self, records: &Records) -> Vec<(ObjectId, u64)> {
+                let mut all = Vec::new();
+                $(all.extend(self.$name.iter().flat_map(|work| work.waits_for(&records.$name)));)+
+                all
+            }
+            /// The end of an operation that was abandoned concerns none.
+            fn on_completion(&mut self, end: &Completion, turn: &mut Turn<'_>, all: &mut Records) {
+                let _ = $(self
+                    .$name
+                    .as_mut()
+                    .is_some_and(|work| work.on_completion(end, turn, &mut all.$name)))||+;
+            }
+            fn advance(&mut self, turn: &mut Turn<'_>, records: &mut Records) {
+                $(if let Some(work) = &mut self.$name {
+                    work.advance(turn, &mut records.$name);
+                })+
+            }
+        }
+
+        /// What all clients record.
+        #[derive(Debug)]
+        pub struct Records {
+            $($(#[$doc])* pub $name: <$kind as Workload>::Records,)+
+        }
+
+        impl Records {
+            /// Before the first operation.
+            #[must_use]
+            pub fn new(plan: &Plan) -> Self {
+                Self { $($name: <$kind as Workload>::records(plan),)+ }
+            }
+            /// Checks it at the end.
+            ///
+            /// # Panics
+            /// When a check fails: that is the finding.
+            pub fn check(&self, ledger: &Ledger) {
+                $(<$kind as Workload>::check(&self.$name, ledger);)+
+            }
+            /// A report with all counters, and nothing else.
+            #[must_use]
+            pub fn report(&self) -> Report {
+                let mut report = Report {
+                    $($name: <$kind as Workload>::counts(&self.$name),)+
+                    ..Report::default()
+                };
+                $(report.rare.add(&<$kind as Workload>::rare(&self.$name));)+
+                report
+            }
+        }
+
+        /// The results of a run.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Report {
+            /// Digest over every event in order.
+            pub digest: u128,
+            /// Number of events.
+            pub events: u64,
+            /// Number of operations begun.
+            pub operations: usize,
+            /// Operations with unknown outcome.
+            pub unknown: usize,
+            /// The last epoch.
+            pub epochs: u64,
+            /// Number of crashes.
+            pub crashes: u64,
+            /// Number of disks lost permanently.
+            pub disks: u32,
+            /// 1 if an object needs an operator's decision in the end, because the only replica of
+            /// a version that was never acknowledged is corrupt.
+            pub reverts: u32,
+            /// Number of monitors that came back with a new store.
+            pub mons: u32,
+            $($(#[$doc])* pub $name: <$kind as Workload>::Counts,)+
+            /// The OSDs' limits and rare paths.
+            pub borders: nacre_osd::borders::Borders,
+            /// The simulator's own rare paths.
+            pub rare: Borders,
+            /// Duration in virtual nanoseconds.
+            pub simulated_ns: u64,
+            /// Comparisons of a member with its primary during the faults.
+            pub surveyed: u64,
+        }
+
+        impl Report {
+            fn counts(&self) -> Vec<String> {
+                vec![$(self.$name.to_string(),)+]
+            }
+        }
+    };
+}
+
+// A client's works advance in this order. Each draws from the same generator: another order is
+// another history of every seed.
+workloads! {
+    /// Snapshots, rollbacks and copies.
+    snaps: Snapper,
+    /// Watches, notifies and locks.
+    claims: Chores,
+    /// Calls of methods.
+    programs: Calls,
+    /// Calls of random classes.
+    randoms: Caller,
+    /// Calls of the library's classes.
+    library: Patron,
+    /// Writes of several objects.
+    spans: Spanner,
+    /// Several operations in flight on one object.
+    streams: Streamer,
+    /// Writes that fill devices.
+    filling: Filler,
+    /// Fenced clients.
+    fencing: Fencer,
+    /// Registers.
+    registers: RegisterWork,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            digest,
+            events,
+            operations,
+            unknown,
+            epochs,
+            crashes,
+            disks,
+            mons,
+            ..
+        } = self;
+        write!(
+            f,
+            "{digest:032x} {events} events, {operations} operations ({unknown} unknown), {epochs} epochs, {crashes} crashes, {disks} disks lost, {mons} monitors moved"
+        )?;
+        let counts = self.counts().into_iter();
+        counts
+            .filter(|counts| !counts.is_empty())
+            .try_for_each(|counts| write!(f, "; {counts}"))?;
+        self.rare
+            .counts()
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .try_for_each(|(name, count)| write!(f, "; {name} {count}"))
+    }
 }
 
 /// One client.
@@ -86,519 +332,68 @@ pub struct Aim {
 pub struct SimClient {
     /// The role.
     pub role: Client,
-    /// Set if it ends occasionally and restarts as the next instance.
-    lives: Option<ClientConfig>,
-    ends: bool,
-    name: u64,
-    current: Option<(OpId, Record, u64)>,
-    chores: Chores,
-    calls: Calls,
-    caller: Caller,
-    patron: Patron,
-    spanner: Spanner,
-    snapper: Snapper,
-    streamer: Streamer,
-    fencer: Fencer,
-    filler: Filler,
-    next_at: u64,
-    think_ns: u64,
-    /// Whether to begin no new operations.
+    config: ClientConfig,
+    /// What it does.
+    pub works: Works,
+    /// Whether to begin no new work.
     pub finished: bool,
-    /// Its temporary task.
-    pub aim: Option<Aim>,
-}
-
-/// State shared by all clients.
-#[derive(Debug)]
-pub struct Workload {
-    /// The operations.
-    pub history: Vec<Record>,
-    /// Operations that were refused because their outcome cannot be known: such an answer still
-    /// counts as an answer.
-    pub refused: BTreeSet<usize>,
-    /// Results of watches and locks.
-    pub notices: Notices,
-    /// Results of method calls.
-    pub book: Book,
-    /// Results of calls of random classes.
-    pub diary: Diary,
-    /// What is known about the library's objects.
-    pub shelf: Shelf,
-    /// Results of writes of several objects.
-    pub span: Span,
-    /// Results of snapshots.
-    pub album: Album,
-    /// Results of streams.
-    pub streams: Streams,
-    /// Results of fenced clients.
-    pub fencing: Fencing,
-    /// Rare paths of full devices.
-    pub filling: crate::borders::Borders,
-    fills: bool,
-    claims: bool,
-    programs: bool,
-    randoms: bool,
-    library: bool,
-    spans: bool,
-    snaps: bool,
-    depth: usize,
-    client_ops: usize,
-    recur: bool,
-    contend: bool,
-    fences: bool,
-    clients: u64,
-    lives: bool,
-    /// Clients that ended and restarted as a new instance.
-    pub reborn: u64,
-    /// All faults have ended.
-    pub calm: bool,
-    keys: u64,
-    next_value: u64,
-    next_name: u64,
-    /// Values seen last, so that some compare-and-set operations succeed.
-    seen: Vec<Option<u64>>,
-}
-
-impl Workload {
-    /// Creates this many registers and, according to the plan, watches and locks, method calls, and
-    /// snapshots.
-    #[must_use]
-    pub fn new(plan: &crate::Plan) -> Self {
-        let crate::Plan {
-            seed,
-            keys,
-            claims,
-            programs,
-            randoms,
-            library,
-            spans,
-            snaps,
-            lives,
-            depth,
-            client_ops,
-            recur,
-            contend,
-            fences,
-            clients,
-            ..
-        } = *plan;
-        Self {
-            history: Vec::new(),
-            refused: BTreeSet::new(),
-            notices: Notices::default(),
-            book: Book::default(),
-            diary: Diary::new(seed),
-            shelf: Shelf::default(),
-            span: Span::default(),
-            album: Album::default(),
-            streams: Streams::default(),
-            filling: crate::borders::Borders::default(),
-            fills: plan.small_disks,
-            fencing: Fencing::new(plan.lifts),
-            claims,
-            programs,
-            randoms,
-            library,
-            spans,
-            snaps,
-            depth,
-            client_ops,
-            recur,
-            contend,
-            fences,
-            clients,
-            lives,
-            reborn: 0,
-            calm: false,
-            keys,
-            next_value: 0,
-            next_name: 0,
-            seen: vec![None; keys as usize],
-        }
-    }
-
-    /// Whether clients are short-lived, in PGs that forget them.
-    #[must_use]
-    pub const fn is_forgetful(&self) -> bool {
-        self.lives
-    }
-
-    /// A new client.
-    pub fn client(&mut self, index: u64, rng: &mut Rng, now: Time) -> SimClient {
-        let mut config = ClientConfig::new(ClientId(1000 + index));
-        config.retry_interval = Duration::from_millis(rng.between(300, 1500));
-        config.ops_max = self.client_ops;
-        self.next_name += 1;
-        // A client with other tasks has only one instance, because locks and watches belong to an
-        // instance.
-        let lives = self.lives && index % 2 == 1;
-        // A slow client reports for a long time that nothing newer was answered, so a late
-        // duplicate cannot be distinguished from a first request by that.
-        let slow = self.contend && !index.is_multiple_of(4);
-        let fencer = Fencer::new(self.fences, index, self.clients);
-        let only = lives || slow || fencer.is_victim();
-        SimClient {
-            role: Client::new(config, now),
-            lives: (lives || fencer.is_victim()).then_some(config),
-            ends: false,
-            name: self.next_name,
-            current: None,
-            chores: Chores::new(self.claims && !only),
-            calls: Calls::new(self.programs && !only, index),
-            caller: Caller::new(self.randoms && !only, index),
-            patron: Patron::new(self.library && !only),
-            spanner: Spanner::new(self.spans && !only),
-            snapper: Snapper::new(self.snaps && !only),
-            streamer: Streamer::new(self.depth > 0 && !only, self.depth),
-            fencer,
-            filler: Filler::new(self.fills && !only, index, self.clients),
-            next_at: 0,
-            think_ns: if slow {
-                rng.between(MS * 100, MS * 1000)
-            } else {
-                rng.between(MS / 10, MS * 20)
-            },
-            finished: false,
-            aim: None,
-        }
-    }
 }
 
 impl SimClient {
+    /// A new client.
+    #[must_use]
+    pub fn new(plan: &Plan, index: u64, rng: &mut Rng) -> Self {
+        let mut config = ClientConfig::new(ClientId(1000 + index));
+        config.retry_interval = Duration::from_millis(rng.between(300, 1500));
+        config.ops_max = plan.client_ops;
+        Self {
+            role: Client::new(config, Time(0)),
+            config,
+            works: Works::new(plan, &Place::new(plan, index, rng)),
+            finished: false,
+        }
+    }
+
     /// When it next has something to do, in virtual nanoseconds.
     #[must_use]
     pub fn next_at(&self) -> u64 {
-        let own = match &self.current {
-            Some((_, _, give_up)) => *give_up,
-            None if self.finished => u64::MAX,
-            None => self.next_at,
-        };
-        let chores = self
-            .chores
-            .next_at(self.finished)
-            .min(self.snapper.next_at(self.finished));
-        let calls = self
-            .calls
-            .next_at(self.finished)
-            .min(self.caller.next_at(self.finished));
-        let others = self
-            .patron
-            .next_at(self.finished)
-            .min(self.spanner.next_at(self.finished));
-        let last = self
-            .streamer
-            .next_at(self.finished)
-            .min(self.fencer.next_at(self.finished));
-        let last = last.min(self.filler.next_at(self.finished));
-        let own = if self.fencer.is_victim() {
-            u64::MAX
-        } else {
-            own
-        };
-        own.min(chores).min(calls).min(others).min(last)
+        self.works.next_at(self.finished)
     }
-
-    /// Whether an operation is in flight.
+    /// Objects it is waiting for, and since when.
     #[must_use]
-    pub const fn is_busy(&self) -> bool {
-        self.current.is_some()
+    pub fn waits_for(&self, records: &Records) -> Vec<(ObjectId, u64)> {
+        self.works.waits_for(records)
     }
-
-    /// Objects it is waiting for, and since when: registers, streams and those of fenced clients.
+    /// Whether nothing is in flight or left to do.
     #[must_use]
-    pub fn waits_for(&self, work: &Workload) -> Vec<(ObjectId, u64)> {
-        let key = |record: &Record| register(record.key.parse().expect("keys are numbers"));
-        let own = self
-            .current
-            .iter()
-            .map(|(_, record, _)| (key(record), record.invoke_ns));
-        own.chain(self.streamer.waits_for())
-            .chain(self.fencer.waits_for(&work.fencing))
-            .chain(self.filler.waits_for())
-            .collect()
-    }
-
-    /// Whether its watches and locks are idle.
-    #[must_use]
-    pub fn is_settled(&self, work: &Workload) -> bool {
-        self.chores.is_settled(&self.role, &work.notices)
-            && self.calls.is_settled()
-            && self.caller.is_settled()
-            && self.patron.is_settled()
-            && self.spanner.is_settled()
-            && self.snapper.is_settled()
-            && self.streamer.is_settled()
-            && self.fencer.is_settled()
-            && self.filler.is_settled()
+    pub fn is_settled(&self, records: &Records) -> bool {
+        self.works.is_settled(&self.role, records)
     }
 
     /// Takes results; abandons what takes too long; begins something new. `now` is virtual, `local`
     /// the client's clock.
-    pub fn advance(&mut self, now: u64, local: Time, work: &mut Workload, rng: &mut Rng) {
-        let mut ended = Vec::new();
-        self.role.completions(&mut ended);
-        for Completion { id, result } in ended {
-            if let Some((_, record, _)) = self.current.take_if(|(current, ..)| *current == id) {
-                self.end(record, result, now, work, rng);
-                continue;
-            }
-            let ended = Completion { id, result };
-            if self.calls.on_completion(&ended, now, &mut work.book)
-                || self.caller.on_completion(&ended, now, &mut work.diary)
-                || self.patron.on_completion(&ended, now, &mut work.shelf)
-                || self.spanner.on_completion(&ended, &mut work.span)
-                || self
-                    .streamer
-                    .on_completion(&ended, &self.role, &mut work.streams)
-                || self.fencer.on_completion(&ended, &mut work.fencing)
-                || self.filler.on_completion(&ended, &mut work.filling)
-            {
-                continue;
-            }
-            if let Some(other) = self.snapper.on_completion(ended, now, &mut work.album) {
-                self.chores
-                    .on_completion(other, now, &self.role, &mut work.notices);
-            }
-        }
-        self.snapper.advance(
-            now,
-            local,
-            self.finished,
-            &mut self.role,
-            &mut work.album,
-            rng,
-        );
-        self.chores.advance(
-            now,
-            local,
-            self.finished,
-            &mut self.role,
-            &mut work.notices,
-            rng,
-        );
-        self.calls.advance(
-            now,
-            local,
-            self.finished,
-            &mut self.role,
-            &mut work.book,
-            rng,
-        );
-        self.caller.advance(
-            now,
-            local,
-            self.finished,
-            &mut self.role,
-            &mut work.diary,
-            rng,
-        );
-        self.patron.advance(
-            now,
-            local,
-            self.finished,
-            &mut self.role,
-            &mut work.shelf,
-            rng,
-        );
-        self.spanner.advance(
-            now,
-            local,
-            self.finished,
-            &mut self.role,
-            &mut work.span,
-            rng,
-        );
-        self.streamer.advance(
-            now,
-            local,
-            self.finished,
-            &mut self.role,
-            &mut work.streams,
-            rng,
-        );
-        self.filler
-            .advance(now, local, work.calm || self.finished, &mut self.role, rng);
-        let ends = self.fencer.advance(
-            now,
-            local,
-            self.finished,
-            &mut self.role,
-            &mut work.fencing,
-            rng,
-        );
-        self.ends |= ends;
-        if let Some((id, _, give_up)) = &self.current
-            && *give_up <= now
-        {
-            self.role.abandon(*id);
-            let (_, mut record, _) = self.current.take().expect("just seen");
-            record.unknown = true;
-            work.history.push(record);
-            let mut gone = Vec::new();
-            self.role.completions(&mut gone);
-            work.next_name += 1;
-            self.name = work.next_name;
-            self.next_at = now;
-            self.ends = self.lives.is_some();
-        }
-        if self.current.is_none()
-            && std::mem::take(&mut self.ends)
-            && let Some(config) = &mut self.lives
-        {
-            config.instance = Instance(config.instance.0 + 1);
-            self.role = Client::new(*config, local);
-            work.reborn += 1;
-        }
-        if self.current.is_none()
-            && !self.finished
-            && self.next_at <= now
-            && !self.fencer.is_victim()
-        {
-            self.begin(now, local, work, rng);
-        }
-    }
-
-    fn begin(&mut self, now: u64, local: Time, work: &mut Workload, rng: &mut Rng) {
-        self.aim.take_if(|aim| aim.until <= now);
-        let (key, kind) = match self.aim {
-            Some(Aim {
-                key, reads: true, ..
-            }) => (key, Kind::Read),
-            Some(Aim { key, .. }) => (key, *rng.pick(&[Kind::Write, Kind::Cas])),
-            None if work.contend => (
-                rng.below(work.keys),
-                *rng.pick(&[Kind::Read, Kind::Write, Kind::Cas, Kind::Cas, Kind::Cas]),
-            ),
-            None => (
-                rng.below(work.keys),
-                *rng.pick(&[Kind::Read, Kind::Read, Kind::Write, Kind::Write, Kind::Cas]),
-            ),
-        };
-        let object = register(key);
-        let mut record = Record {
-            client: self.name,
-            op: kind,
-            key: key.to_string(),
-            value: None,
-            expect: None,
-            invoke_ns: now,
-            return_ns: None,
-            result: None,
-            unknown: false,
-            fail: false,
-        };
-        let mut operation = Operation {
-            pool: PoolId(1),
-            object,
-            ..Operation::default()
-        };
-        let deletes = kind == Kind::Write && rng.one_in(4);
-        if kind != Kind::Read && !deletes {
-            work.next_value += 1;
-            record.value = Some(if work.recur {
-                1 + rng.below(VALUES)
-            } else {
-                work.next_value
-            });
-        }
-        let whole = SubOp::Read {
-            offset: 0,
-            length: 1 << 20,
-        };
-        match (kind, record.value) {
-            (Kind::Read, _) => operation.ops = vec![whole],
-            (Kind::Write, None) => {
-                operation.ops = vec![SubOp::Create { exclusive: false }, SubOp::Delete {}]
-            }
-            (_, value) => {
-                let data = content(value.expect("it has one"));
-                if kind == Kind::Cas {
-                    record.expect = work.seen[key as usize];
-                    if work.contend && (self.think_ns > 20 * MS || rng.one_in(2)) {
-                        // A guard that fails now and may hold soon.
-                        record.expect = Some(rng.between(0, VALUES)).filter(|value| *value > 0);
-                    }
-                    match record.expect {
-                        None => operation.ops.push(SubOp::AssertExists { exists: false }),
-                        Some(expected) => {
-                            let expected = content(expected);
-                            operation.ops.push(SubOp::AssertExists { exists: true });
-                            // One byte more than expected, to detect a longer object.
-                            operation.ops.push(SubOp::CompareData {
-                                offset: 0,
-                                length: expected.len() as u64,
-                            });
-                            operation.payload.push(expected);
-                        }
-                    }
-                }
-                operation.ops.push(SubOp::WriteFull {
-                    length: data.len() as u64,
-                });
-                operation.payload.push(data);
-            }
-        }
-        match self.role.submit(local, operation) {
-            Ok(id) => {
-                self.current = Some((id, record, now + rng.between(2_000_000_000, 12_000_000_000)))
-            }
-            Err(_) => self.next_at = now + 10_000_000,
-        }
-    }
-
-    fn end(
+    pub fn advance(
         &mut self,
-        mut record: Record,
-        result: Result<Done, Failure>,
         now: u64,
-        work: &mut Workload,
+        local: Time,
+        calm: bool,
+        records: &mut Records,
         rng: &mut Rng,
     ) {
-        let think = self.aim.map_or(self.think_ns, |aim| aim.think_ns);
-        // Frequent operations find nothing more.
-        let think = if work.calm { think * 30 } else { think };
-        self.next_at = now + rng.below(think) + 1;
-        self.ends = self.lives.is_some() && !rng.one_in(3);
-        record.return_ns = Some(now);
-        let key: usize = record.key.parse().expect("keys are numbers");
-        match (record.op, result) {
-            (Kind::Read, Ok(done)) => {
-                let data: Vec<u8> = done.payload.iter().flatten().copied().collect();
-                let value =
-                    value_of(&data).unwrap_or_else(|why| panic!("register {key} reads as {why}"));
-                work.seen[key] = Some(value);
-                record.result = Some(Outcome::Value(Some(value)));
-            }
-            (Kind::Read, Err(Failure::Refused(OpFailure::NotFound {}))) => {
-                work.seen[key] = None;
-                record.result = Some(Outcome::Value(None));
-            }
-            (Kind::Write, Ok(_)) => work.seen[key] = record.value,
-            (Kind::Cas, Ok(_)) => {
-                work.seen[key] = record.value;
-                record.result = Some(Outcome::Swapped(true));
-            }
-            (Kind::Cas, Err(Failure::Refused(OpFailure::Guard { .. }))) => {
-                record.result = Some(Outcome::Swapped(false))
-            }
-            // A resend that arrived when its result was no longer known: it may have been executed.
-            (_, Err(Failure::Refused(OpFailure::Superseded {}) | Failure::Unknown)) => {
-                work.refused.insert(work.history.len());
-                record.return_ns = None;
-                record.unknown = true;
-            }
-            // Damaged, and the OSDs with other replicas were down.
-            (Kind::Read, Err(Failure::Refused(OpFailure::Corrupt { .. }))) => record.fail = true,
-            // The first sending may have been executed, or may be executed later.
-            (_, Err(Failure::Refused(OpFailure::Corrupt { .. }) | Failure::Doubtful(_))) => {
-                record.return_ns = None;
-                record.unknown = true;
-            }
-            (_, Err(Failure::Refused(OpFailure::Full {} | OpFailure::Expired {}))) => {
-                record.fail = true
-            }
-            (kind, Err(failure)) => panic!("a {kind:?} of register {key} failed: {failure}"),
+        let mut ended = Vec::new();
+        self.role.completions(&mut ended);
+        let mut turn = Turn {
+            now,
+            local,
+            finished: self.finished,
+            calm,
+            role: &mut self.role,
+            config: &mut self.config,
+            rng,
+        };
+        for ended in &ended {
+            self.works.on_completion(ended, &mut turn, records);
         }
-        work.history.push(record);
+        self.works.advance(&mut turn, records);
     }
 }

@@ -14,12 +14,13 @@ use crate::fencing::Order;
 use crate::ledger::Ledger;
 use crate::network::{CutId, Doubled, Network};
 use crate::operator::{Operator, Registrar};
-use crate::plan::{MS, Plan, Report, SECOND};
+use crate::plan::{MS, Plan, SECOND};
 use crate::process::{Daemon, Process};
+use crate::registers::RegisterWork;
 use crate::rng::Rng;
 use crate::schedule::Schedule;
 use crate::sessions::Sessions;
-use crate::workload::{SimClient, Workload};
+use crate::workload::{Records, Report, SimClient, Workload as _};
 use nacre_mon::{Founding, Mon, MonConfig};
 use nacre_osd::{Limits, Osd, OsdConfig, Timing};
 use nacre_role::{Input, Output, Role as _, Tools};
@@ -143,7 +144,7 @@ pub struct World {
     pub(crate) registrars: Vec<Registrar>,
     pub(crate) clients: Vec<SimClient>,
     client_wake: Vec<u64>,
-    pub(crate) work: Workload,
+    pub(crate) records: Records,
     option_value: u64,
     pub(crate) ledger: Ledger,
     pub(crate) faults: bool,
@@ -206,9 +207,7 @@ pub fn run(plan: &Plan, verbose: bool) -> Report {
     if world.run_until_clean() == Ended::Unhealable {
         // Nothing more will happen; the clients' answers are still judged.
         world.reverts = 1;
-        if let Err(violations) = nacre_history::check(&world.work.history) {
-            panic!("{}", violations[0]);
-        }
+        RegisterWork::check(&world.records.registers, &world.ledger);
         return world.report();
     }
     crate::verdict::copies_agree(&mut world);
@@ -219,13 +218,7 @@ pub fn run(plan: &Plan, verbose: bool) -> Report {
     crate::verdict::nothing_piles_up(&world);
     world.ledger.all_was_shown();
     crate::verdict::snapshots_are_whole(&world);
-    world.work.notices.check();
-    world.work.book.check();
-    world.work.diary.check(&world.ledger);
-    world.work.span.check();
-    if let Err(violations) = nacre_history::check(&world.work.history) {
-        panic!("{}", violations[0]);
-    }
+    world.records.check(&world.ledger);
     world.report()
 }
 
@@ -281,9 +274,8 @@ impl World {
             let disk = Disk::new(&plan, length, content, &mut rng);
             processes.insert(who, Process::new(disk, Clock::any(&mut rng)));
         }
-        let mut work = Workload::new(&plan);
         let clients: Vec<SimClient> = (0..plan.clients + u64::from(plan.fences))
-            .map(|index| work.client(index, &mut rng, Time(0)))
+            .map(|index| SimClient::new(&plan, index, &mut rng))
             .collect();
         let mut operator = Operator::default();
         operator.wish(
@@ -314,7 +306,7 @@ impl World {
             operator,
             registrars: (0..2).map(Registrar::new).collect(),
             clients,
-            work,
+            records: Records::new(&plan),
             option_value: 0,
             ledger: Ledger::default(),
             faults: true,
@@ -410,39 +402,24 @@ impl World {
         for osd in self.processes.values().filter_map(Process::osd) {
             self.borders.add(&osd.counters().borders);
         }
-        let unknown = self
-            .work
-            .history
-            .iter()
-            .filter(|record| record.unknown)
-            .count();
-        Report {
+        let history = &self.records.registers.history;
+        let mut report = Report {
             digest: self.digest.digest128(),
             events: self.events,
-            operations: self.work.history.len(),
-            unknown,
+            operations: history.len(),
+            unknown: history.iter().filter(|record| record.unknown).count(),
             epochs: self.ledger.epoch().0,
             crashes: self.crashes,
             disks: self.losses.count,
             mons: self.moves.count,
-            claims: self.work.notices.counts(),
-            programs: self.work.book.counts(),
-            randoms: self.work.diary.counts(),
-            library: self.work.shelf.counts(),
-            spans: self.work.span.counts(),
-            snaps: self.work.album.counts,
-            streams: self.work.streams.counts,
-            fencing: self.work.fencing.counts,
             borders: self.borders,
-            rare: {
-                self.rare.add(&self.work.fencing.borders);
-                self.rare.add(&self.work.filling);
-                self.rare
-            },
             reverts: self.reverts,
             simulated_ns: self.schedule.now,
             surveyed: self.surveyed,
-        }
+            ..self.records.report()
+        };
+        report.rare.add(&self.rare);
+        report
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -495,9 +472,7 @@ impl World {
     }
 
     fn is_over(&self) -> bool {
-        let idle = |client: &SimClient| {
-            client.finished && !client.is_busy() && client.is_settled(&self.work)
-        };
+        let idle = |client: &SimClient| client.finished && client.is_settled(&self.records);
         !self.faults
             && self.losses.is_over()
             && self.processes.values().all(|process| process.gone || process.role.is_some())
@@ -526,12 +501,12 @@ impl World {
             return;
         };
         let (request, removed) = crate::snapshots::order(map, POOL, now, &mut self.rng);
-        self.work.album.removing.extend(removed);
+        self.records.snaps.removing.extend(removed);
         self.order(&request);
     }
     /// Fences victims for as long as requested, and lifts fences.
     fn order_fences(&mut self) {
-        for (client, instance, order) in self.work.fencing.orders() {
+        for (client, instance, order) in self.records.fencing.orders() {
             let who = Entity::Client(client);
             self.note(|| format!("{who}, up to {instance}: {order:?}"));
             let add =
@@ -562,7 +537,7 @@ impl World {
             // If devices are full, clones may be what fills them: deletions alone free no space
             // then.
             if self.rng.one_in(2) || self.plan.small_disks {
-                self.work.album.removing.insert(snap);
+                self.records.snaps.removing.insert(snap);
                 let request = json!({"command": "pool snap rm", "pool": POOL, "snap": snap.0});
                 self.operator.wish(request, move |map| {
                     map.pools.values().all(|pool| !pool.snaps.is_live(snap))
@@ -729,7 +704,7 @@ impl World {
                 }
             }
             Entity::Osd(osd) => {
-                self.work.streams.early.crashed(osd);
+                self.records.streams.early.crashed(osd);
                 if let Some(mon) = self.sessions.close(who) {
                     self.tell_gone(Entity::Mon(mon), who);
                 }
@@ -908,7 +883,7 @@ impl World {
 
     /// Installs the class, in two versions, as soon as its sources are stored.
     fn install_programs(&mut self) {
-        if !self.plan.programs || self.installed || !self.work.book.is_stored() {
+        if !self.plan.programs || self.installed || !self.records.programs.is_stored() {
             return;
         }
         self.installed = true;
@@ -921,15 +896,15 @@ impl World {
     /// Installs random classes, each version as soon as its source is stored.
     fn install_randoms(&mut self) {
         while let Some((class, version)) = self
-            .work
-            .diary
+            .records
+            .randoms
             .stored
             .difference(&self.ordered)
             .next()
             .copied()
         {
             self.ordered.insert((class, version));
-            let source = self.work.diary.sources[class][version - 1].clone();
+            let source = self.records.randoms.sources[class][version - 1].clone();
             self.note(|| format!("random{class}, version {version}:\n{source}"));
             self.install(
                 &crate::programs::random::author::name(class),
@@ -1079,7 +1054,7 @@ impl World {
             Daemon::Mon(mon) => {
                 self.ledger.see_monitor(now, who, mon);
                 let fences = self.ledger.take_fences();
-                self.work.fencing.see(fences);
+                self.records.fencing.see(fences);
             }
             Daemon::Osd(_) => self.ledger.see(who, map),
         }
@@ -1149,7 +1124,12 @@ impl World {
         } else if let (Some(registrar), Message::CommandReply(reply)) =
             (self.registrar_of(to), &message)
         {
-            self.registrars[registrar].on_reply(now, reply, &mut self.rng, &mut self.work.history);
+            self.registrars[registrar].on_reply(
+                now,
+                reply,
+                &mut self.rng,
+                &mut self.records.registers.history,
+            );
             let at = self.registrars[registrar].next_at();
             self.schedule.push(at, Event::WakeRegistrar(registrar));
         }
@@ -1169,12 +1149,13 @@ impl World {
 
     pub(crate) fn flush_client(&mut self, index: usize) {
         let now = self.now();
-        let ended = self.work.history.len();
-        let hung = self.work.streams.hung.len();
-        self.clients[index].advance(now, Time(now), &mut self.work, &mut self.rng);
+        let ended = self.records.registers.history.len();
+        let hung = self.records.streams.hung.len();
+        let calm = !self.faults;
+        self.clients[index].advance(now, Time(now), calm, &mut self.records, &mut self.rng);
         self.install_programs();
         self.install_randoms();
-        for record in &self.work.history[ended..] {
+        for record in &self.records.registers.history[ended..] {
             let (took, what) = (
                 (now - record.invoke_ns) / 1000,
                 (record.op, &record.value, &record.result),
@@ -1211,8 +1192,12 @@ impl World {
         let now = self.now();
         let who = self.registrars[index].entity();
         let value = self.option_value % 10_000 + 1;
-        let asked =
-            self.registrars[index].advance(now, value, &mut self.rng, &mut self.work.history);
+        let asked = self.registrars[index].advance(
+            now,
+            value,
+            &mut self.rng,
+            &mut self.records.registers.history,
+        );
         if let Some((took, command)) = asked {
             self.option_value += u64::from(took);
             self.send_mon(who, Epoch::NONE, Message::Command(command));
@@ -1275,7 +1260,7 @@ impl World {
         self.tell_gone(Entity::Mon(mon), who);
         if let Some(registrar) = self.registrar_of(who) {
             let now = self.now();
-            self.registrars[registrar].on_gone(now, &mut self.work.history);
+            self.registrars[registrar].on_gone(now, &mut self.records.registers.history);
             self.after(MS, Event::WakeRegistrar(registrar));
         }
         let wait = self.rng.between(MS / 10, 50 * MS);
@@ -1355,7 +1340,9 @@ impl World {
         // command.
         if let Some(again) = again.filter(|_| !matches!(message, Message::Command(_))) {
             if let (Entity::Client(client), Message::OpRequest(request, _)) = (from, &message) {
-                self.work.fencing.doubled(client, request.request.sequence);
+                self.records
+                    .fencing
+                    .doubled(client, request.request.sequence);
             }
             self.deliver(again, from, to, epoch, message.clone());
         }

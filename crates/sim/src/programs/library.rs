@@ -11,16 +11,17 @@
 //!    may have taken everything;
 //! 4. acknowledged references exist until they are released, and no longer.
 
+use crate::plan::{MS, Plan};
 use crate::rng::Rng;
+use crate::workload::{Place, Turn, Workload};
 use bytes::Bytes;
-use nacre_client::{Client, Completion, Done, Failure, ObjectCluster, OpId, Operation};
+use nacre_client::{Client, Completion, Done, Failure, OpId, Operation};
 use nacre_policy::{errno, library};
-use nacre_types::{ObjectId, PoolId, Time};
+use nacre_types::{ObjectId, PoolId};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-const MS: u64 = 1_000_000;
 /// Number of rows and of columns.
 const SIDE: u64 = 6;
 const ENOSPC: u32 = 28;
@@ -180,10 +181,9 @@ enum Doing {
     List,
 }
 
-/// One client's calls. Disabled, it does nothing.
+/// One client's calls.
 #[derive(Debug, Default)]
 pub struct Patron {
-    enabled: bool,
     current: Option<(OpId, Doing, u64, u64)>,
     /// References of its own.
     own: Vec<String>,
@@ -222,54 +222,40 @@ fn eval(class: &str, method: &str, input: String) -> Operation {
     }
 }
 
-impl Patron {
-    /// Initial state.
-    #[must_use]
-    pub fn new(enabled: bool) -> Self {
-        Self {
-            enabled,
-            ..Self::default()
-        }
-    }
+impl Workload for Patron {
+    type Records = Shelf;
+    type Counts = Counts;
 
-    /// When it next has something to do.
-    #[must_use]
-    pub const fn next_at(&self, finished: bool) -> u64 {
+    fn new(plan: &Plan, place: &Place) -> Option<Self> {
+        place.does(plan.library).then(Self::default)
+    }
+    fn next_at(&self, finished: bool) -> u64 {
         match &self.current {
-            _ if !self.enabled => u64::MAX,
             Some((.., give_up)) => *give_up,
             None if finished => u64::MAX,
             None => self.next_at,
         }
     }
-
-    /// Whether nothing is in flight.
-    #[must_use]
-    pub const fn is_settled(&self) -> bool {
+    fn is_settled(&self, _: &Client, _: &Shelf) -> bool {
         self.current.is_none()
     }
+    fn counts(shelf: &Shelf) -> Counts {
+        shelf.counts()
+    }
 
-    /// Begins what is due; abandons what takes too long.
-    pub fn advance(
-        &mut self,
-        now: u64,
-        local: Time,
-        finished: bool,
-        role: &mut Client,
-        shelf: &mut Shelf,
-        rng: &mut Rng,
-    ) {
-        if self.next_at(finished) > now {
+    fn advance(&mut self, turn: &mut Turn<'_>, shelf: &mut Shelf) {
+        let now = turn.now;
+        if self.next_at(turn.finished) > now {
             return;
         }
         if let Some((id, ..)) = &self.current {
             // Its completion will report an unknown outcome.
-            role.abandon(*id);
+            turn.role.abandon(*id);
             return;
         }
-        self.next_at = now + rng.between(5 * MS, 120 * MS);
-        let (doing, operation) = self.choose(now, shelf, rng);
-        if let Ok(id) = role.submit(local, operation) {
+        self.next_at = now + turn.rng.between(5 * MS, 120 * MS);
+        let (doing, operation) = self.choose(now, shelf, turn.rng);
+        if let Some(id) = turn.submit(operation) {
             match &doing {
                 Doing::Dequeue(_) => shelf.takes += 1,
                 // From now on it may be gone.
@@ -279,10 +265,57 @@ impl Patron {
                 }
                 _ => {}
             }
-            self.current = Some((id, doing, now, now + rng.between(2_000 * MS, 12_000 * MS)));
+            let give_up = now + turn.rng.between(2_000 * MS, 12_000 * MS);
+            self.current = Some((id, doing, now, give_up));
         }
     }
 
+    fn on_completion(
+        &mut self,
+        ended: &Completion,
+        turn: &mut Turn<'_>,
+        shelf: &mut Shelf,
+    ) -> bool {
+        let Some((_, doing, begun, _)) = self.current.take_if(|(id, ..)| *id == ended.id) else {
+            return false;
+        };
+        match &ended.result {
+            Ok(Done {
+                results, payload, ..
+            }) => match &results[..] {
+                [SubReply::Called { output, .. }] => {
+                    let output = String::from_utf8(output.to_vec()).expect("it puts out text");
+                    self.done(doing, output, begun, turn.now, shelf);
+                }
+                [SubReply::Data { .. }, SubReply::Entries { entries, .. }] => {
+                    shelf.looks += 1;
+                    agree(&payload.concat(), entries);
+                }
+                _ => assert_eq!(doing, Doing::Make, "{results:?}"),
+            },
+            Err(Failure::Refused(OpFailure::Method { errno, why, .. })) => {
+                assert!(why.is_empty(), "{doing:?}: {why}");
+                refused(&doing, *errno, begun, shelf);
+                if matches!(doing, Doing::Dequeue(_)) {
+                    shelf.takes -= 1;
+                }
+            }
+            Err(Failure::Refused(OpFailure::Full {} | OpFailure::Expired {})) => match doing {
+                Doing::Dequeue(_) => shelf.takes -= 1,
+                Doing::Write(_, text) | Doing::Enqueue(text) | Doing::Take(text) => {
+                    shelf.refused.insert(text);
+                }
+                _ => {}
+            },
+            Err(Failure::Refused(OpFailure::NotFound {})) if doing == Doing::Look => {}
+            Err(failure) if failure.may_have_happened() => shelf.unknown += 1,
+            Err(failure) => panic!("{doing:?}: {failure}"),
+        }
+        true
+    }
+}
+
+impl Patron {
     fn choose(&self, now: u64, shelf: &mut Shelf, rng: &mut Rng) -> (Doing, Operation) {
         match rng.below(22) {
             0 => (
@@ -354,49 +387,6 @@ impl Patron {
             }
             _ => (Doing::List, eval("refcount", "read", String::new())),
         }
-    }
-
-    /// Handles the end of an operation, if it is one of its own.
-    ///
-    /// # Panics
-    /// When a check of the module head fails: that is the finding.
-    pub fn on_completion(&mut self, ended: &Completion, now: u64, shelf: &mut Shelf) -> bool {
-        let Some((_, doing, begun, _)) = self.current.take_if(|(id, ..)| *id == ended.id) else {
-            return false;
-        };
-        match &ended.result {
-            Ok(Done {
-                results, payload, ..
-            }) => match &results[..] {
-                [SubReply::Called { output, .. }] => {
-                    let output = String::from_utf8(output.to_vec()).expect("it puts out text");
-                    self.done(doing, output, begun, now, shelf);
-                }
-                [SubReply::Data { .. }, SubReply::Entries { entries, .. }] => {
-                    shelf.looks += 1;
-                    agree(&payload.concat(), entries);
-                }
-                _ => assert_eq!(doing, Doing::Make, "{results:?}"),
-            },
-            Err(Failure::Refused(OpFailure::Method { errno, why, .. })) => {
-                assert!(why.is_empty(), "{doing:?}: {why}");
-                refused(&doing, *errno, begun, shelf);
-                if matches!(doing, Doing::Dequeue(_)) {
-                    shelf.takes -= 1;
-                }
-            }
-            Err(Failure::Refused(OpFailure::Full {} | OpFailure::Expired {})) => match doing {
-                Doing::Dequeue(_) => shelf.takes -= 1,
-                Doing::Write(_, text) | Doing::Enqueue(text) | Doing::Take(text) => {
-                    shelf.refused.insert(text);
-                }
-                _ => {}
-            },
-            Err(Failure::Refused(OpFailure::NotFound {})) if doing == Doing::Look => {}
-            Err(failure) if failure.may_have_happened() => shelf.unknown += 1,
-            Err(failure) => panic!("{doing:?}: {failure}"),
-        }
-        true
     }
 
     fn done(&mut self, doing: Doing, output: String, begun: u64, now: u64, shelf: &mut Shelf) {

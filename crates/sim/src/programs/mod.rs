@@ -16,10 +16,13 @@
 pub mod library;
 pub mod random;
 
+use crate::ledger::Ledger;
+use crate::plan::{MS, Plan};
 use crate::rng::Rng;
+use crate::workload::{Place, Turn, Workload};
 use bytes::Bytes;
-use nacre_client::{Client, Completion, Done, Failure, ObjectCluster, OpId, Operation};
-use nacre_types::{ObjectId, PoolId, Time};
+use nacre_client::{Client, Completion, Done, Failure, OpId, Operation};
+use nacre_types::{ObjectId, PoolId};
 use nacre_wire::map::programs::{PROGRAM_POOL, source_object};
 use nacre_wire::map::{ProgramKind, SourceDigest};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
@@ -29,7 +32,6 @@ use std::fmt;
 
 /// Number of objects with the class's data.
 const OBJECTS: u64 = 3;
-const MS: u64 = 1_000_000;
 const ONE: &str = include_str!("scribe.lua");
 const CLASS: ProgramKind = ProgramKind::Class {};
 
@@ -207,7 +209,6 @@ enum Doing {
 /// One client's calls.
 #[derive(Debug, Default)]
 pub struct Calls {
-    enabled: bool,
     /// This client stores the sources.
     stores: bool,
     current: Option<(OpId, Doing, u64, u64)>,
@@ -216,37 +217,35 @@ pub struct Calls {
     looked: u64,
 }
 
-impl Calls {
-    /// For the client with this index, if there are calls at all.
-    #[must_use]
-    pub fn new(enabled: bool, index: u64) -> Self {
-        Self {
-            enabled,
-            stores: index == 0,
-            ..Self::default()
-        }
-    }
+impl Workload for Calls {
+    type Records = Book;
+    type Counts = Counts;
 
-    /// When it next has something to do.
-    #[must_use]
-    pub fn next_at(&self, finished: bool) -> u64 {
+    fn new(plan: &Plan, place: &Place) -> Option<Self> {
+        place.does(plan.programs).then(|| Self {
+            stores: place.index == 0,
+            ..Self::default()
+        })
+    }
+    fn next_at(&self, finished: bool) -> u64 {
         match &self.current {
-            _ if !self.enabled => u64::MAX,
             Some((.., give_up)) => *give_up,
-            None if finished && self.is_settled() => u64::MAX,
+            None if finished && self.has_looked() => u64::MAX,
             None => self.next_at,
         }
     }
-
-    /// Whether it is done: nothing is in flight, and the client that looks at everything in the end
-    /// has done so.
-    #[must_use]
-    pub const fn is_settled(&self) -> bool {
-        !self.enabled || (self.current.is_none() && (!self.stores || self.looked >= OBJECTS))
+    fn is_settled(&self, _: &Client, _: &Book) -> bool {
+        self.current.is_none() && self.has_looked()
+    }
+    fn counts(book: &Book) -> Counts {
+        book.counts()
+    }
+    fn check(book: &Book, _: &Ledger) {
+        book.check();
     }
 
-    /// Handles the end of an operation, if it is one of its own.
-    pub fn on_completion(&mut self, ended: &Completion, now: u64, book: &mut Book) -> bool {
+    fn on_completion(&mut self, ended: &Completion, turn: &mut Turn<'_>, book: &mut Book) -> bool {
+        let now = turn.now;
         let Some((_, doing, begun, _)) = self.current.take_if(|(id, ..)| *id == ended.id) else {
             return false;
         };
@@ -314,38 +313,36 @@ impl Calls {
         true
     }
 
-    /// Begins what is due; abandons what takes too long.
-    pub fn advance(
-        &mut self,
-        now: u64,
-        local: Time,
-        finished: bool,
-        role: &mut Client,
-        book: &mut Book,
-        rng: &mut Rng,
-    ) {
-        if !self.enabled {
-            return;
-        }
+    fn advance(&mut self, turn: &mut Turn<'_>, book: &mut Book) {
+        let now = turn.now;
         if let Some((id, .., give_up)) = &self.current
             && *give_up <= now
         {
             // Its completion will report an unknown outcome.
-            role.abandon(*id);
+            turn.role.abandon(*id);
         }
-        if self.current.is_some() || self.next_at > now || (finished && self.is_settled()) {
+        if self.current.is_some() || self.next_at(turn.finished) > now {
             return;
         }
-        self.next_at = now + rng.between(5 * MS, 120 * MS);
-        let Some((doing, operation)) = role
+        self.next_at = now + turn.rng.between(5 * MS, 120 * MS);
+        let Some((doing, operation)) = turn
+            .role
             .map()
-            .and_then(|map| self.choose(map, finished, book, rng))
+            .and_then(|map| self.choose(map, turn.finished, book, turn.rng))
         else {
             return;
         };
-        if let Ok(id) = role.submit(local, operation) {
-            self.current = Some((id, doing, now, now + rng.between(2_000 * MS, 12_000 * MS)));
+        if let Some(id) = turn.submit(operation) {
+            let give_up = now + turn.rng.between(2_000 * MS, 12_000 * MS);
+            self.current = Some((id, doing, now, give_up));
         }
+    }
+}
+
+impl Calls {
+    /// The client that looks at everything in the end has done so.
+    const fn has_looked(&self) -> bool {
+        !self.stores || self.looked >= OBJECTS
     }
 
     fn choose(

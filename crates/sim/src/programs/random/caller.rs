@@ -1,19 +1,21 @@
 //! One client's random calls.
 
-use super::OBJECTS;
 use super::author::{self, CLASSES, METHODS, VERSIONS};
 use super::diary::{Act, Asked, Diary, Fate, Look, Saw};
 use super::plain::Plain;
+use super::{Counts, OBJECTS};
+use crate::ledger::Ledger;
+use crate::plan::{MS, Plan};
 use crate::rng::Rng;
+use crate::workload::{Place, Turn, Workload};
 use bytes::Bytes;
-use nacre_client::{Client, Completion, Done, Failure, ObjectCluster, OpId, Operation};
-use nacre_types::{ObjectId, PoolId, Time};
+use nacre_client::{Client, Completion, Done, Failure, OpId, Operation};
+use nacre_types::{ObjectId, PoolId};
 use nacre_wire::ClusterMap;
 use nacre_wire::map::programs::{PROGRAM_POOL, source_object};
 use nacre_wire::map::{ProgramKind, SourceDigest};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 
-const MS: u64 = 1_000_000;
 const CLASS: ProgramKind = ProgramKind::Class {};
 
 #[derive(Debug)]
@@ -31,7 +33,6 @@ enum Doing {
 /// See the module head.
 #[derive(Debug, Default)]
 pub struct Caller {
-    enabled: bool,
     /// This client stores the sources, and looks at everything in the end.
     leads: bool,
     current: Option<(OpId, Doing, u64)>,
@@ -51,37 +52,43 @@ fn installed(map: &ClusterMap, class: usize) -> usize {
         .map_or(0, |program| program.versions.len())
 }
 
-impl Caller {
-    /// For the client with this index, if there are random calls at all.
-    #[must_use]
-    pub fn new(enabled: bool, index: u64) -> Self {
-        Self {
-            enabled,
-            leads: index == 0,
-            ..Self::default()
-        }
-    }
+impl Workload for Caller {
+    type Records = Diary;
+    type Counts = Counts;
 
-    /// When it next has something to do.
-    #[must_use]
-    pub fn next_at(&self, finished: bool) -> u64 {
+    fn new(plan: &Plan, place: &Place) -> Option<Self> {
+        place.does(plan.randoms).then(|| Self {
+            leads: place.index == 0,
+            ..Self::default()
+        })
+    }
+    fn records(plan: &Plan) -> Diary {
+        Diary::new(plan.seed)
+    }
+    fn next_at(&self, finished: bool) -> u64 {
         match &self.current {
-            _ if !self.enabled => u64::MAX,
             Some((.., give_up)) => *give_up,
-            None if finished && self.is_settled() => u64::MAX,
+            None if finished && self.has_looked() => u64::MAX,
             None => self.next_at,
         }
     }
-
-    /// Whether it is done: nothing is in flight, and the client that looks at everything in the end
-    /// has done so.
-    #[must_use]
-    pub const fn is_settled(&self) -> bool {
-        !self.enabled || (self.current.is_none() && (!self.leads || self.looked >= OBJECTS))
+    fn is_settled(&self, _: &Client, _: &Diary) -> bool {
+        self.current.is_none() && self.has_looked()
+    }
+    fn counts(diary: &Diary) -> Counts {
+        diary.counts()
+    }
+    fn check(diary: &Diary, ledger: &Ledger) {
+        diary.check(ledger);
     }
 
-    /// Handles the end of an operation, if it is one of its own.
-    pub fn on_completion(&mut self, ended: &Completion, now: u64, diary: &mut Diary) -> bool {
+    fn on_completion(
+        &mut self,
+        ended: &Completion,
+        turn: &mut Turn<'_>,
+        diary: &mut Diary,
+    ) -> bool {
+        let now = turn.now;
         let Some((_, doing, _)) = self.current.take_if(|(id, ..)| *id == ended.id) else {
             return false;
         };
@@ -122,39 +129,37 @@ impl Caller {
         true
     }
 
-    /// Begins what is due; abandons what takes too long.
-    pub fn advance(
-        &mut self,
-        now: u64,
-        local: Time,
-        finished: bool,
-        role: &mut Client,
-        diary: &mut Diary,
-        rng: &mut Rng,
-    ) {
-        if !self.enabled {
-            return;
-        }
+    fn advance(&mut self, turn: &mut Turn<'_>, diary: &mut Diary) {
+        let now = turn.now;
         if let Some((id, .., give_up)) = &self.current
             && *give_up <= now
         {
             // Its completion will report an unknown outcome.
-            role.abandon(*id);
+            turn.role.abandon(*id);
         }
-        if self.current.is_some() || self.next_at > now || (finished && self.is_settled()) {
+        if self.current.is_some() || self.next_at(turn.finished) > now {
             return;
         }
-        self.next_at = now + rng.between(5 * MS, 120 * MS);
-        let Some((doing, operation)) = role
+        self.next_at = now + turn.rng.between(5 * MS, 120 * MS);
+        let Some((doing, operation)) = turn
+            .role
             .map()
-            .and_then(|map| self.choose(map, now, finished, diary, rng))
+            .and_then(|map| self.choose(map, now, turn.finished, diary, turn.rng))
         else {
             return;
         };
-        if let Ok(id) = role.submit(local, operation) {
+        if let Some(id) = turn.submit(operation) {
             diary.under_way += usize::from(matches!(doing, Doing::Act(_)));
-            self.current = Some((id, doing, now + rng.between(2_000 * MS, 12_000 * MS)));
+            let give_up = now + turn.rng.between(2_000 * MS, 12_000 * MS);
+            self.current = Some((id, doing, give_up));
         }
+    }
+}
+
+impl Caller {
+    /// The client that looks at everything in the end has done so.
+    const fn has_looked(&self) -> bool {
+        !self.leads || self.looked >= OBJECTS
     }
 
     fn choose(

@@ -121,7 +121,7 @@ fn next_of(
 }
 
 /// See the module head.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Diary {
     /// Sources by class and version.
     pub sources: Vec<Vec<String>>,
@@ -226,14 +226,9 @@ impl Diary {
     /// For the run with that seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let sources = author::sources(seed);
         Self {
-            sources,
-            stored: BTreeSet::new(),
-            acts: Vec::new(),
-            looks: Vec::new(),
-            under_way: 0,
-            ids: 0,
+            sources: author::sources(seed),
+            ..Self::default()
         }
     }
 
