@@ -14,12 +14,10 @@
 
 use crate::ledger::Ledger;
 use crate::plan::{MS, Plan};
-use crate::workload::{Place, Turn, Workload};
+use crate::workload::{POOL, Place, Turn, Workload, operation};
 use bytes::Bytes;
-use nacre_client::{
-    Client, Completion, Done, Failure, ObjectCluster, OpId, Operation, WatchEvent, WatchId,
-};
-use nacre_types::{ClientId, ObjectId, PoolId, Version};
+use nacre_client::{Client, Completion, Done, Failure, ObjectCluster, OpId, WatchEvent, WatchId};
+use nacre_types::{ClientId, ObjectId, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, RequestId, SubOp, SubReply};
 use std::collections::{BTreeMap, BTreeSet};
@@ -379,13 +377,6 @@ impl Chores {
 
     fn act(&mut self, turn: &mut Turn<'_>, notices: &mut Notices) {
         let object = turn.rng.below(OBJECTS);
-        let on = |object, ops, payload| Operation {
-            pool: PoolId(1),
-            object,
-            ops,
-            payload,
-            ..Operation::default()
-        };
         // One operation at a time, except for notifies, which wait for others.
         let busy = self
             .asked
@@ -396,7 +387,7 @@ impl Chores {
             0..=2 if self.asked.len() < busy + 3 => {
                 let number = notices.notifies.len() as u64;
                 let timeout_ms = u32::try_from(turn.rng.between(100, 3000)).expect("short");
-                let operation = on(
+                let operation = operation(
                     notice(object),
                     vec![SubOp::Notify {
                         timeout_ms,
@@ -417,9 +408,7 @@ impl Chores {
             3..=5 => match self.watch {
                 None => {
                     let timeout = Duration::from_millis(turn.rng.between(300, 4000));
-                    let watch = turn
-                        .role
-                        .watch(turn.local, PoolId(1), notice(object), timeout);
+                    let watch = turn.role.watch(turn.local, POOL, notice(object), timeout);
                     if let Ok(watch) = watch {
                         let log = Watch {
                             object,
@@ -442,13 +431,13 @@ impl Chores {
             },
             6 if turn.rng.one_in(5) => {
                 let ops = vec![SubOp::Create { exclusive: false }, SubOp::Delete {}];
-                if let Some(id) = turn.submit(on(notice(object), ops, Payload::new())) {
+                if let Some(id) = turn.submit(operation(notice(object), ops, Payload::new())) {
                     self.asked.insert(id, Asked::Rest);
                 }
             }
             6 => {
                 let ops = vec![SubOp::Create { exclusive: false }];
-                if let Some(id) = turn.submit(on(notice(object), ops, Payload::new())) {
+                if let Some(id) = turn.submit(operation(notice(object), ops, Payload::new())) {
                     self.asked.insert(id, Asked::Create);
                 }
             }
@@ -493,14 +482,7 @@ impl Chores {
                 (ops, Asked::Write(object, token), vec![data])
             }
         };
-        let operation = Operation {
-            pool: PoolId(1),
-            object: locked(object),
-            ops: op,
-            payload,
-            ..Operation::default()
-        };
-        if let Some(id) = turn.submit(operation) {
+        if let Some(id) = turn.submit(operation(locked(object), op, payload)) {
             self.asked.insert(id, asked);
         }
     }

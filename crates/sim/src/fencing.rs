@@ -22,10 +22,11 @@
 
 use crate::borders::Borders;
 use crate::plan::{MS, Plan, SECOND};
-use crate::workload::{Duty, Place, Turn, Workload};
+use crate::workload::{Duty, Place, Turn, Workload, operation};
 use bytes::Bytes;
-use nacre_client::{Client, Completion, Failure, OpId, Operation};
-use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, PoolId};
+use nacre_client::{Client, Completion, Failure, OpId};
+use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId};
+use nacre_wire::Payload;
 use nacre_wire::map::Fences;
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +36,6 @@ use std::fmt;
 const DEPTH: usize = 6;
 /// How long an operation may take before its client gives up.
 const PATIENCE: u64 = 12 * SECOND;
-const POOL: PoolId = PoolId(1);
 
 /// Counters of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -442,14 +442,7 @@ impl Fencer {
                     },
                 );
             }
-            let payload = vec![data];
-            let operation = Operation {
-                pool: POOL,
-                object: case.object.clone(),
-                ops,
-                payload,
-                ..Operation::default()
-            };
+            let operation = operation(case.object.clone(), ops, vec![data]);
             let Some(id) = turn.submit(operation) else {
                 break;
             };
@@ -493,12 +486,7 @@ impl Fencer {
                     length: 64,
                 }
             }];
-            let operation = Operation {
-                pool: POOL,
-                object: case.object.clone(),
-                ops,
-                ..Operation::default()
-            };
+            let operation = operation(case.object.clone(), ops, Payload::new());
             if let Some(id) = turn.submit(operation) {
                 let (number, epoch) = (case.answered.max(case.seen), turn.role.epoch());
                 let expected = case.found;

@@ -11,10 +11,10 @@
 
 use crate::borders::Borders;
 use crate::plan::{MS, Plan, SECOND};
-use crate::workload::{Place, Turn, Workload};
+use crate::workload::{Place, Turn, Workload, operation};
 use bytes::Bytes;
-use nacre_client::{Client, Completion, Failure, OpId, Operation};
-use nacre_types::{ObjectId, PoolId};
+use nacre_client::{Client, Completion, Failure, OpId};
+use nacre_types::ObjectId;
 use nacre_wire::msg::client::{OpFailure, SubOp};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,6 @@ const OBJECTS: u64 = 600;
 const DEPTH: usize = 4;
 /// How long an operation may take before its client gives up.
 const PATIENCE: u64 = 12 * SECOND;
-const POOL: PoolId = PoolId(1);
 
 #[derive(Debug)]
 struct Flight {
@@ -119,14 +118,7 @@ impl Workload for Filler {
                 )
             };
             let payload = if removes { vec![] } else { vec![data] };
-            let object = self.object(number);
-            let operation = Operation {
-                pool: POOL,
-                object,
-                ops: vec![op],
-                payload,
-                ..Operation::default()
-            };
+            let operation = operation(self.object(number), vec![op], payload);
             let Some(id) = turn.submit(operation) else {
                 break;
             };

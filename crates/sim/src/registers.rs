@@ -8,12 +8,12 @@
 
 use crate::ledger::Ledger;
 use crate::plan::{MS, Plan};
-use crate::workload::{Duty, Place, Turn, Workload};
+use crate::workload::{Duty, Place, Turn, Workload, operation};
 use bytes::Bytes;
-use nacre_client::{Client, Completion, Done, Failure, ObjectCluster, OpId, Operation};
+use nacre_client::{Client, Completion, Done, Failure, ObjectCluster, OpId};
 use nacre_history::record::Outcome;
 use nacre_history::{Kind, Record};
-use nacre_types::{ObjectId, PoolId};
+use nacre_types::ObjectId;
 use nacre_wire::msg::client::{OpFailure, SubOp};
 use std::collections::BTreeSet;
 
@@ -212,7 +212,6 @@ impl RegisterWork {
                 *rng.pick(&[Kind::Read, Kind::Read, Kind::Write, Kind::Write, Kind::Cas]),
             ),
         };
-        let object = register(key);
         let mut record = Record {
             client: self.name,
             op: kind,
@@ -225,11 +224,7 @@ impl RegisterWork {
             unknown: false,
             fail: false,
         };
-        let mut operation = Operation {
-            pool: PoolId(1),
-            object,
-            ..Operation::default()
-        };
+        let mut operation = operation(register(key), vec![], vec![]);
         let deletes = kind == Kind::Write && rng.one_in(4);
         if kind != Kind::Read && !deletes {
             work.next_value += 1;

@@ -15,10 +15,10 @@
 
 use crate::plan::{MS, Plan};
 use crate::rng::Rng;
-use crate::workload::{Place, Turn, Workload};
+use crate::workload::{POOL, Place, Turn, Workload, operation};
 use bytes::Bytes;
-use nacre_client::{Client, Completion, Done, Failure, OpId, Operation};
-use nacre_types::{ObjectId, PoolId, SnapId};
+use nacre_client::{Client, Completion, Done, Failure, OpId};
+use nacre_types::{ObjectId, SnapId};
 use nacre_wire::ClusterMap;
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use std::collections::{BTreeMap, BTreeSet};
@@ -158,7 +158,7 @@ pub struct Snapper {
 
 /// Named snapshots of the pool, and when they were ordered.
 fn snapshots(map: &ClusterMap) -> Vec<(SnapId, u64)> {
-    let Some(pool) = map.pools.get(&PoolId(1)) else {
+    let Some(pool) = map.pools.get(&POOL) else {
         return Vec::new();
     };
     let named = pool.snaps.named.iter();
@@ -213,13 +213,7 @@ impl Workload for Snapper {
             snapshot: snapshot.unwrap_or(SnapId::HEAD),
             ..self.things[at].object.clone()
         };
-        let operation = Operation {
-            pool: PoolId(1),
-            object,
-            ops,
-            payload,
-            ..Operation::default()
-        };
+        let operation = operation(object, ops, payload);
         self.asked = turn.submit(operation).map(|id| (id, asked));
     }
 

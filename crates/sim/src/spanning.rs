@@ -11,11 +11,12 @@
 use crate::ledger::Ledger;
 use crate::plan::{MS, Plan};
 use crate::rng::Rng;
-use crate::workload::{Place, Turn, Workload};
+use crate::workload::{POOL, Place, Turn, Workload, operation};
 use bytes::Bytes;
 use nacre_client::{Client, Completion, Failure, OpId, Operation};
 use nacre_client::{LockTerms, Part, SpanningWrite};
-use nacre_types::{ObjectId, PoolId};
+use nacre_types::ObjectId;
+use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, SubOp};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -234,7 +235,7 @@ fn write(number: u64, rng: &mut Rng) -> Doing {
     };
     Doing::Write(
         Box::new(SpanningWrite::new(
-            PoolId(1),
+            POOL,
             terms,
             (0..OBJECTS).map(part).collect(),
         )),
@@ -282,12 +283,7 @@ impl Reader {
             }
             Step::Unlock => vec![SubOp::Unlock { name, cookie }],
         };
-        Operation {
-            pool: PoolId(1),
-            object: object(self.at),
-            ops,
-            ..Operation::default()
-        }
+        operation(object(self.at), ops, Payload::new())
     }
 
     /// Handles the end of an operation; returns whether all have ended.

@@ -26,16 +26,15 @@
 use crate::early::{self, EarlyAnswers};
 use crate::plan::{MS, Plan};
 use crate::rng::Rng;
-use crate::workload::{Place, Turn, Workload};
+use crate::workload::{POOL, Place, Turn, Workload, operation};
 use bytes::Bytes;
 use nacre_client::{Client, Completion, Done, Failure, ObjectCluster, OpId, Operation};
-use nacre_types::{ClientId, ObjectId, PoolId, Version};
+use nacre_types::{ClientId, ObjectId, Version};
+use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply, op_flag};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// The pool of the streams, shared with the registers.
-const POOL: PoolId = PoolId(1);
 /// Most operations of a stream: then its writer continues with another.
 const LENGTH: usize = 80;
 /// Number of recurring values.
@@ -471,11 +470,8 @@ impl Streamer {
         } = all.all[stream];
         let flags = if uncommitted { op_flag::UNCOMMITTED } else { 0 };
         let operation = Operation {
-            pool: POOL,
-            object: object.clone(),
-            ops: whole(),
             flags,
-            ..Operation::default()
+            ..operation(object.clone(), whole(), Payload::new())
         };
         if let Some(id) = turn.submit(operation) {
             let applied = applied.filter(|(place, _)| *place > from);
@@ -547,12 +543,8 @@ impl Streamer {
         let flags = if turn.rng.one_in(3) { op_flag::ACK } else { 0 };
         let object = stream.object.clone();
         let operation = Operation {
-            pool: POOL,
-            object: object.clone(),
-            ops,
-            payload,
             flags,
-            ..Operation::default()
+            ..operation(object.clone(), ops, payload)
         };
         let Some(id) = turn.submit(operation) else {
             return false;

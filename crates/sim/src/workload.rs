@@ -25,7 +25,9 @@ use crate::snapshots::Snapper;
 use crate::spanning::Spanner;
 use crate::streams::Streamer;
 use nacre_client::{Client, ClientConfig, Completion, ObjectCluster, OpId, Operation};
-use nacre_types::{ClientId, Instance, ObjectId, Time};
+use nacre_types::{ClientId, Instance, ObjectId, PoolId, Time};
+use nacre_wire::Payload;
+use nacre_wire::msg::client::SubOp;
 use std::fmt;
 use std::time::Duration;
 
@@ -73,6 +75,21 @@ pub trait Workload: Sized {
     /// # Panics
     /// When a check fails: that is the finding.
     fn check(_: &Self::Records, _: &Ledger) {}
+}
+
+/// The pool of the registers, which is used by all kinds of work.
+pub const POOL: PoolId = PoolId(1);
+
+/// An operation on an object of that pool.
+#[must_use]
+pub fn operation(object: ObjectId, ops: Vec<SubOp>, payload: Payload) -> Operation {
+    Operation {
+        pool: POOL,
+        object,
+        ops,
+        payload,
+        ..Operation::default()
+    }
 }
 
 /// What a client is there for.

@@ -13,11 +13,11 @@
 
 use crate::plan::{MS, Plan};
 use crate::rng::Rng;
-use crate::workload::{Place, Turn, Workload};
+use crate::workload::{Place, Turn, Workload, operation};
 use bytes::Bytes;
 use nacre_client::{Client, Completion, Done, Failure, OpId, Operation};
 use nacre_policy::{errno, library};
-use nacre_types::{ObjectId, PoolId};
+use nacre_types::ObjectId;
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -190,13 +190,8 @@ pub struct Patron {
     next_at: u64,
 }
 
-fn operation(object: &str, ops: Vec<SubOp>) -> Operation {
-    Operation {
-        pool: PoolId(1),
-        object: ObjectId::named(object),
-        ops,
-        ..Operation::default()
-    }
+fn object(class: &str) -> ObjectId {
+    ObjectId::named(&format!("library-{class}"))
 }
 
 fn eval(class: &str, method: &str, input: String) -> Operation {
@@ -216,10 +211,7 @@ fn eval(class: &str, method: &str, input: String) -> Operation {
         .into_iter()
         .filter(|piece| !piece.is_empty())
         .collect();
-    Operation {
-        payload,
-        ..operation(&format!("library-{class}"), vec![op])
-    }
+    operation(object(class), vec![op], payload)
 }
 
 impl Workload for Patron {
@@ -325,7 +317,11 @@ impl Patron {
             1 => (Doing::Make, eval("queue", "init", "1000 100000".to_owned())),
             2 => (
                 Doing::Make,
-                operation("library-refcount", vec![SubOp::Create { exclusive: false }]),
+                operation(
+                    object("refcount"),
+                    vec![SubOp::Create { exclusive: false }],
+                    vec![],
+                ),
             ),
             3..=6 => {
                 // Few values, so that index entries move within one.
@@ -348,7 +344,7 @@ impl Patron {
                     },
                     omap,
                 ];
-                (Doing::Look, operation("library-matrix", ops))
+                (Doing::Look, operation(object("matrix"), ops, vec![]))
             }
             9..=11 => {
                 let (position, text) = (rng.below(60), shelf.text());

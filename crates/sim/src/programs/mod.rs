@@ -19,10 +19,10 @@ pub mod random;
 use crate::ledger::Ledger;
 use crate::plan::{MS, Plan};
 use crate::rng::Rng;
-use crate::workload::{Place, Turn, Workload};
+use crate::workload::{Place, Turn, Workload, operation};
 use bytes::Bytes;
 use nacre_client::{Client, Completion, Done, Failure, OpId, Operation};
-use nacre_types::{ObjectId, PoolId};
+use nacre_types::ObjectId;
 use nacre_wire::map::programs::{PROGRAM_POOL, source_object};
 use nacre_wire::map::{ProgramKind, SourceDigest};
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
@@ -366,10 +366,7 @@ impl Calls {
             }];
             let operation = Operation {
                 pool,
-                object,
-                ops,
-                payload: vec![source],
-                ..Operation::default()
+                ..operation(object, ops, vec![source])
             };
             return Some((Doing::Store(version), operation));
         }
@@ -401,13 +398,6 @@ impl Calls {
         } else {
             vec![Bytes::from_static(input.as_bytes())]
         };
-        let operation = Operation {
-            pool: PoolId(1),
-            object: scribe(object),
-            ops: vec![op],
-            payload,
-            ..Operation::default()
-        };
-        Some((doing, operation))
+        Some((doing, operation(scribe(object), vec![op], payload)))
     }
 }

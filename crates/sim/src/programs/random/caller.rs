@@ -7,10 +7,10 @@ use super::{Counts, OBJECTS};
 use crate::ledger::Ledger;
 use crate::plan::{MS, Plan};
 use crate::rng::Rng;
-use crate::workload::{Place, Turn, Workload};
+use crate::workload::{Place, Turn, Workload, operation};
 use bytes::Bytes;
 use nacre_client::{Client, Completion, Done, Failure, OpId, Operation};
-use nacre_types::{ObjectId, PoolId};
+use nacre_types::ObjectId;
 use nacre_wire::ClusterMap;
 use nacre_wire::map::programs::{PROGRAM_POOL, source_object};
 use nacre_wire::map::{ProgramKind, SourceDigest};
@@ -170,7 +170,6 @@ impl Caller {
         diary: &mut Diary,
         rng: &mut Rng,
     ) -> Option<(Doing, Operation)> {
-        let pool = PoolId(1);
         if finished && diary.under_way > 0 {
             return None;
         }
@@ -197,15 +196,7 @@ impl Caller {
                 whole: true,
                 last: finished,
             };
-            return Some((
-                doing,
-                Operation {
-                    pool,
-                    object: object(number),
-                    ops,
-                    ..Operation::default()
-                },
-            ));
+            return Some((doing, operation(object(number), ops, vec![])));
         }
         if let Some(next) = self.store(map, diary, rng) {
             return Some(next);
@@ -231,16 +222,7 @@ impl Caller {
                 whole: false,
                 last: false,
             };
-            return Some((
-                doing,
-                Operation {
-                    pool,
-                    object: object(number),
-                    ops,
-                    payload: vec![input],
-                    ..Operation::default()
-                },
-            ));
+            return Some((doing, operation(object(number), ops, vec![input])));
         }
         let calls: Vec<Asked> = (0..if rng.one_in(6) { 2 } else { 1 })
             .map(|_| {
@@ -279,16 +261,7 @@ impl Caller {
             ended: 0,
             fate: Fate::Unknown,
         };
-        Some((
-            Doing::Act(act),
-            Operation {
-                pool,
-                object: object(number),
-                ops,
-                payload,
-                ..Operation::default()
-            },
-        ))
+        Some((Doing::Act(act), operation(object(number), ops, payload)))
     }
 
     /// The next version of some class, once the previous one is installed.
@@ -316,10 +289,7 @@ impl Caller {
             Doing::Store(class, version),
             Operation {
                 pool,
-                object,
-                ops,
-                payload: vec![source],
-                ..Operation::default()
+                ..operation(object, ops, vec![source])
             },
         ))
     }
