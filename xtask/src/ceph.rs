@@ -6,8 +6,8 @@
 //! Nacre needs no Ceph to be built or to run. It is needed to test one engine and for comparison.
 
 use crate::bounded;
+use crate::cluster::guard::{self, Guard};
 use crate::install::is_root;
-use crate::show::guard::{self, Guard};
 use crate::step::program;
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};

@@ -225,7 +225,7 @@ impl Loads {
         for load in &mut self.0 {
             let (good, said) = load.ended()?;
             ensure!(good, "the load {} failed: {}", load.name, said.trim());
-            let mut value = crate::show::load::first_json(&said).unwrap_or_default();
+            let mut value = crate::cluster::load::first_json(&said).unwrap_or_default();
             if load.kind == Kind::History {
                 let mut check = Command::new(nacre);
                 // The exit code is the verdict; a history of millions takes time.

@@ -20,7 +20,7 @@ mod net;
 pub mod plan;
 mod town;
 
-use crate::show::guard::{self, Guard};
+use crate::cluster::guard::{self, Guard};
 use crate::show::mounted;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, bail, ensure};

@@ -5,10 +5,10 @@
 //!   p99 in peace    overwrites go on         100 B, 4 KiB, 64 KiB        groups that backfill? clients' p99, rate, CPU, disk
 //! ```
 
-use super::load::{Load, Work, field, overwrite};
 use super::site::Site;
 use super::trees;
 use crate::bench::disk;
+use crate::cluster::load::{Load, Work, field, overwrite};
 use crate::cluster::{Cluster, succeeds};
 use crate::machine::{self, cpu_seconds};
 use anyhow::{Context, Result, ensure};

@@ -4,10 +4,10 @@
 //! Every fault has a separate load, so that its longest time without an answer is caused by that
 //! fault. Two pools alternate: a load prepares its objects while the previous one reads back.
 
-use super::load::{Load, field, overwrite};
 use super::site::Site;
 use crate::bounded;
 use crate::cluster::Cluster;
+use crate::cluster::load::{Load, field, overwrite};
 use anyhow::{Context, Result, ensure};
 use std::thread::sleep;
 use std::time::{Duration, Instant};

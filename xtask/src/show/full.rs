@@ -7,10 +7,10 @@
 //!  a host's file system of 600 MiB (root) ───────┘              (others take the rest of the host)      └▶ all there? delete all ─▶ HEALTH_OK
 //! ```
 
-use super::ledger::{self, Ledger};
-use super::load::field;
 use super::site::Site;
 use crate::chaos::disks::Small;
+use crate::cluster::ledger::{self, Ledger};
+use crate::cluster::load::field;
 use crate::cluster::{Cluster, Disks, succeeds};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;

@@ -6,9 +6,9 @@
 //!  one group: 10⁶ objects    ─▶ snapshot ─▶ 1,000 overwritten ─▶ removed ─▶ how soon their space is back
 //! ```
 
-use super::load::field;
 use super::site::Site;
 use crate::bounded;
+use crate::cluster::load::field;
 use crate::cluster::{Cluster, succeeds};
 use crate::machine::{resident_mib, written_bytes};
 use anyhow::{Result, ensure};

@@ -1,9 +1,9 @@
 //! Hostile scripts sent to a running cluster without a pause: each is stopped with a clear error,
 //! with little effect on other clients (MAL-24).
 
-use super::load::{Load, Work};
 use super::site::Site;
 use crate::bounded;
+use crate::cluster::load::{Load, Work};
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;

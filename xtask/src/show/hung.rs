@@ -2,9 +2,9 @@
 //! clients wait for a moment, health names the disk, and acknowledged data is present when the disk
 //! works again (F30).
 
-use super::load::{Load, Work, field, overwrite};
 use super::site::Site;
 use crate::bounded;
+use crate::cluster::load::{Load, Work, field, overwrite};
 use crate::cluster::{Cluster, Disks};
 use anyhow::{Context, Result, ensure};
 use std::fs;

@@ -1,9 +1,9 @@
 //! A million small objects on one OSD: it restarts as fast, and needs as little memory, as with
 //! few.
 
-use super::load::{Load, Work, field};
 use super::site::Site;
 use crate::bounded::{self, Killed};
+use crate::cluster::load::{Load, Work, field};
 use crate::cluster::{Cluster, all_groups};
 use crate::machine::resident_mib;
 use anyhow::{Context, Result, ensure};

@@ -3,14 +3,13 @@
 //! ```text
 //!  ./x show NAME… ─▶ for each: site (folder, ports, guard) ─▶ scenario ─▶ figures: what, found, limit, met or MISSED
 //!                                 │                            │              facts: proved, or the scenario is an error
-//!                                 └── guard.rs: a process that cleans up however this one ends
+//!                                 └── cluster/guard.rs: a process that cleans up however this one ends
 //! ```
 //! A missed limit is a line, since machines differ. Wrong data, an impossible history, a refusal or
 //! a hang is an error: exit code 1.
 //!
-//! * [`site`]: the environment of a scenario; [`guard`]: the cleanup; [`figures`]: its results;
-//! * [`load`], [`ledger`]: load in the background; [`trees`]: trees to import; [`hogs`]: competing
-//!   processes; `crate::cluster`: the daemons;
+//! * [`site`]: the environment of a scenario; [`figures`]: its results; [`trees`]: trees to import;
+//!   [`hogs`]: competing processes; [`crate::cluster`]: daemons, clients, the cleanup;
 //! * [`mounted`]: file systems, served and mounted;
 //! * the others: a scenario each.
 
@@ -23,12 +22,9 @@ mod files;
 mod findings;
 mod full;
 mod growth;
-pub mod guard;
 mod hogs;
 mod hostile;
 mod hung;
-mod ledger;
-pub mod load;
 mod metadata;
 mod million;
 pub mod mounted;
@@ -42,6 +38,7 @@ mod site;
 mod tree;
 mod trees;
 
+use crate::cluster::guard;
 use crate::machine;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, bail, ensure};

@@ -8,10 +8,10 @@
 //! A tree imported at the beginning is exported and compared after each step; loads read back their
 //! own data.
 
-use super::load::{Load, field, overwrite};
 use super::site::Site;
 use super::trees;
 use crate::bounded;
+use crate::cluster::load::{Load, field, overwrite};
 use crate::cluster::{Cluster, all_groups, succeeds};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;

@@ -1,9 +1,9 @@
 //! A class is installed, upgraded and rolled back under load: nothing restarts, no cache is lost,
 //! no call fails, every answer names the activation that ran (MAL-01, -02, -06).
 
-use super::load::{self, Load};
 use super::site::Site;
 use crate::cluster::Cluster;
+use crate::cluster::load::{self, Load};
 use crate::{bounded, cluster};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;

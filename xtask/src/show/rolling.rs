@@ -2,10 +2,10 @@
 //! killed, with `osd down` in between. Then every PG of the pool is written, called, read and
 //! deleted within 5 s, and acknowledged data is present (F29).
 
-use super::ledger::{self, Ledger};
 use super::site::Site;
 use crate::chaos::plan::Dice;
 use crate::cluster::Cluster;
+use crate::cluster::ledger::{self, Ledger};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::fs;

@@ -1,8 +1,8 @@
 //! An overloaded machine: slow daemons must not be considered dead.
 
 use super::hogs::Hogs;
-use super::load::{Load, field, overwrite};
 use super::site::Site;
+use crate::cluster::load::{Load, field, overwrite};
 use crate::machine;
 use anyhow::{Context, Result};
 use serde_json::Value;

@@ -1,8 +1,8 @@
 //! The environment of a scenario: a separate directory, ports, and its results.
 
 use super::figures::Figures;
-use super::guard::{self, Guard};
 use crate::ceph::{self, Throwaway};
+use crate::cluster::guard::{self, Guard};
 use crate::cluster::{Cluster, Disks};
 use anyhow::{Context, Result};
 use std::net::TcpListener;

@@ -1,9 +1,9 @@
 //! The tour with a large tree: imported, a daemon killed, everything read, recovered, another one
 //! killed, everything read again.
 
-use super::load::first_json;
 use super::site::Site;
 use super::trees;
+use crate::cluster::load::first_json;
 use crate::cluster::{Cluster, signal, succeeds};
 use crate::machine::resident_mib;
 use crate::{bounded, machine};

@@ -10,8 +10,9 @@
 //!  down      nacre down                              tests/ceph-cluster down
 //! ```
 
+use crate::cluster::guard;
+use crate::show::costs;
 use crate::show::mounted::{self, Mount};
-use crate::show::{costs, guard};
 use crate::{bounded, ceph, cluster, machine};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;

@@ -20,8 +20,8 @@ mod report;
 mod rows;
 mod turn;
 
+use crate::cluster::guard::{self, Guard};
 use crate::floor::Floor;
-use crate::show::guard::{self, Guard};
 use crate::workspace::Workspace;
 use crate::{ceph, machine};
 use anyhow::{Context, Result, bail, ensure};

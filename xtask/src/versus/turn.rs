@@ -297,7 +297,8 @@ impl Turn<'_> {
         let text = fs::read_to_string(&said).unwrap_or_default();
         happened.with_context(|| text.trim().to_owned())?;
         ensure!(ended?.success(), "the load failed: {}", text.trim());
-        let figures = crate::show::load::first_json(&text).context("the load printed no JSON")?;
+        let figures =
+            crate::cluster::load::first_json(&text).context("the load printed no JSON")?;
         ensure!(
             figures["verified"] == true,
             "what was read back is not what was written: {figures}"

@@ -3,7 +3,7 @@
 use super::{OSDS, POOL, WELL_MAX, WORK_MAX, kill, start};
 use crate::bounded::{self, Killed};
 use crate::cluster::Cluster;
-use crate::show::ledger::{Ledger, probe, verify};
+use crate::cluster::ledger::{Ledger, probe, verify};
 use crate::show::site::Site;
 use anyhow::{Context, Result, ensure};
 use std::process::Stdio;

@@ -13,9 +13,9 @@ mod data;
 mod stops;
 mod strangers;
 
-use super::ledger::probe;
 use super::site::Site;
 use crate::cluster::Cluster;
+use crate::cluster::ledger::probe;
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::time::Duration;

@@ -2,9 +2,9 @@
 
 use super::{OSDS, POOL, WELL_MAX, WORK_MAX, create, daemons, kill, start};
 use crate::bounded::{self, Killed};
+use crate::cluster::ledger::probe;
+use crate::cluster::load::{Load, Work, field};
 use crate::cluster::{Cluster, succeeds};
-use crate::show::ledger::probe;
-use crate::show::load::{Load, Work, field};
 use crate::show::site::Site;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;

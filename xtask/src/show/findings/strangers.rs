@@ -2,8 +2,8 @@
 
 use super::{OSDS, POOL, WELL_MAX, WORK_MAX, start};
 use crate::bounded;
+use crate::cluster::ledger::probe;
 use crate::cluster::{Cluster, succeeds};
-use crate::show::ledger::probe;
 use crate::show::site::Site;
 use anyhow::{Context, Result, ensure};
 use std::fs;

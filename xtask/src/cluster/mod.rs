@@ -5,7 +5,11 @@
 //!  init ─▶ start (mon.0 … osd.N) ─▶ ask: `nacre --json …` ─▶ kill, stop, resume, start again ─▶ dropped: `nacre down`, then killed
 //! ```
 //! Invariant: every wait is bounded, and no daemon outlives the value. (Ctrl-C does not drop
-//! values: see `show/guard.rs`.)
+//! values: see [`guard`].)
+
+pub mod guard;
+pub mod ledger;
+pub mod load;
 
 use crate::bounded;
 use anyhow::{Context, Result, bail, ensure};
