@@ -8,6 +8,7 @@
 //! shared. The same holds for the floor (`floor.rs`), before and after each scenario that has a row
 //! there. Goals are those of DESIGN §10 and the issue.
 
+use crate::cluster::guard::Guard;
 use crate::cluster::{Cluster, succeeds};
 use crate::floor::{self, Floor, Times};
 use crate::machine;
@@ -143,9 +144,11 @@ pub fn run(arguments: &[String]) -> Result<()> {
     }
     crate::build()?;
     // A directory given by the user may hold data: the benchmark creates a subdirectory of its own.
-    let dir = dir
-        .unwrap_or_else(|| workspace.target.clone())
+    let dir = std::path::absolute(dir.unwrap_or_else(|| workspace.target.clone()))
+        .context("finding the folder")?
         .join("bench-cluster");
+    let guard = Guard::start(&workspace.binary(), &dir)?;
+    fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
     let floor = Floor::built(&workspace, &dir)?;
     let lines = measure(
         &workspace.binary(),
@@ -154,6 +157,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         base_port,
         if quick { &SHORT } else { &FULL },
     )?;
+    drop(guard);
     let history = workspace.root.join("bench/history.ndjson");
     let mut file = fs::OpenOptions::new()
         .append(true)
@@ -174,10 +178,6 @@ fn measure(
     base_port: u16,
     extent: &Extent,
 ) -> Result<Vec<Value>> {
-    if dir.exists() {
-        fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
-    }
-    fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
     let load_before = machine::others_load()?;
     let disk_before = disk(nacre, dir, extent.disk_seconds)?;
     let mut results = Vec::new();
@@ -206,7 +206,6 @@ fn measure(
     }
     let disk_after = disk(nacre, dir, extent.disk_seconds)?;
     let load = f64::midpoint(load_before, machine::others_load()?);
-    fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
     let baseline = Baseline {
         flushes_us: mean(&disk_before, &disk_after, "three_flushes_p50_us")?,
         write_mb_per_s: mean(&disk_before, &disk_after, "write_mb_per_s")?,

@@ -6,7 +6,7 @@
 //! Nacre needs no Ceph to be built or to run. It is needed to test one engine and for comparison.
 
 use crate::bounded;
-use crate::cluster::guard::{self, Guard};
+use crate::cluster::guard::Guard;
 use crate::install::is_root;
 use crate::step::program;
 use anyhow::{Context, Result, bail, ensure};
@@ -194,7 +194,6 @@ impl Throwaway {
     /// # Errors
     /// The script's error.
     pub fn up(nacre: &Path, dir: &Path, arguments: &[&str]) -> Result<Self> {
-        guard::clean(nacre, dir)?;
         let guard = Guard::start(nacre, dir)?;
         Ok(Self {
             conf: up(dir, arguments)?,

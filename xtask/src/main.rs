@@ -40,7 +40,8 @@ mod verify;
 mod versus;
 mod workspace;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use workspace::Workspace;
 
@@ -208,6 +209,17 @@ pub(crate) fn build() -> Result<()> {
     step::cargo(["build", "--release", "--locked", "--package", "nacre-cli"]).run()?;
     println!("built {}", workspace.binary().display());
     Ok(())
+}
+
+/// The program to test: the given one, or the release binary, which is built.
+pub(crate) fn nacre(given: Option<&Path>) -> Result<PathBuf> {
+    if let Some(given) = given {
+        return given
+            .canonicalize()
+            .with_context(|| format!("finding {}", given.display()));
+    }
+    build()?;
+    Ok(Workspace::load()?.binary())
 }
 
 fn fix() -> Result<()> {

@@ -20,7 +20,7 @@ mod net;
 pub mod plan;
 mod town;
 
-use crate::cluster::guard::{self, Guard};
+use crate::cluster::guard::Guard;
 use crate::show::mounted;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, bail, ensure};
@@ -122,23 +122,14 @@ pub fn run(arguments: &[String]) -> Result<()> {
         return files::work::main(dir, wish.seed);
     }
     // Not evaluated if everything is given: cargo may belong to another user.
-    let nacre = match &wish.nacre {
-        Some(given) => given
-            .canonicalize()
-            .with_context(|| format!("finding {}", given.display()))?,
-        None => {
-            crate::build()?;
-            Workspace::load()?.binary()
-        }
-    };
+    let nacre = crate::nacre(wish.nacre.as_deref())?;
     let above = match &wish.dir {
         Some(dir) => std::path::absolute(dir).context("finding --dir")?,
         None => Workspace::load()?.target.join("nacre-chaos"),
     };
     let dir = above.join(format!("seed-{}", wish.seed));
-    guard::clean(&nacre, &dir)?;
-    fs::create_dir_all(&above).with_context(|| format!("making {}", above.display()))?;
     let guard = Guard::start(&nacre, &dir)?;
+    fs::create_dir_all(&above).with_context(|| format!("making {}", above.display()))?;
     println!(
         "chaos: seed {}, {} s, in {}",
         wish.seed,

@@ -15,11 +15,14 @@ use crate::cluster::signal;
 use anyhow::{Context, Result};
 use std::fs;
 use std::io::Read;
+use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+/// Maximum time for everything.
+const CLEAN_MAX: Duration = Duration::from_mins(6);
 /// `nacre down` kills processes that do not end after some 20 s.
 const DOWN_MAX: Duration = Duration::from_mins(2);
 
@@ -27,11 +30,12 @@ const DOWN_MAX: Duration = Duration::from_mins(2);
 pub struct Guard(Child);
 
 impl Guard {
-    /// Starts one for a directory.
+    /// Starts one for a directory. Remains of an earlier run there are stopped and removed first.
     ///
     /// # Errors
-    /// When this program cannot be started again.
+    /// When they cannot be removed, or this program cannot be started again.
     pub fn start(nacre: &Path, folder: &Path) -> Result<Self> {
+        clean(nacre, folder)?;
         let mut command = Command::new(std::env::current_exe().context("finding this program")?);
         command.args(["show", "--guard"]).arg(nacre).arg(folder);
         // Ctrl-C goes to the terminal's foreground process group, to which this does not belong.
@@ -47,7 +51,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        let _ = bounded::ended(&mut self.0, DOWN_MAX * 3);
+        let _ = bounded::ended(&mut self.0, CLEAN_MAX);
     }
 }
 
@@ -94,6 +98,19 @@ pub fn clean(nacre: &Path, folder: &Path) -> Result<()> {
     if let Some(above) = folder.parent() {
         // Fails while another scenario's directory is in it.
         let _ = fs::remove_dir(above);
+    }
+    Ok(())
+}
+
+/// Checks that as many ports from the first on can be used.
+///
+/// # Errors
+/// The port that is taken.
+pub fn free_ports(first: u16, count: u16) -> Result<()> {
+    for port in first..first + count {
+        TcpListener::bind(("127.0.0.1", port)).with_context(|| {
+            format!("port {port} is taken; --base-port names another first of {count}")
+        })?;
     }
     Ok(())
 }

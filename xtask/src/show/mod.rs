@@ -266,15 +266,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         return Ok(());
     }
     let workspace = Workspace::load()?;
-    let nacre = match &wish.nacre {
-        Some(given) => given
-            .canonicalize()
-            .with_context(|| format!("finding {}", given.display()))?,
-        None => {
-            crate::build()?;
-            workspace.binary()
-        }
-    };
+    let nacre = crate::nacre(wish.nacre.as_deref())?;
     let above = match &wish.dir {
         Some(dir) => std::path::absolute(dir).context("finding --dir")?,
         None => workspace.target.clone(),

@@ -5,7 +5,6 @@ use crate::ceph::{self, Throwaway};
 use crate::cluster::guard::{self, Guard};
 use crate::cluster::{Cluster, Disks};
 use anyhow::{Context, Result};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -51,14 +50,9 @@ impl Site {
             above.join("nacre-show").join(name),
             above.join("nacre-show-failed").join(name),
         );
-        guard::clean(nacre, &dir)?;
-        for port in base_port..base_port + PORTS {
-            TcpListener::bind(("127.0.0.1", port)).with_context(|| {
-                format!("port {port} is taken; --base-port names another first of {PORTS}")
-            })?;
-        }
-        fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
         let guard = Guard::start(nacre, &dir)?;
+        guard::free_ports(base_port, PORTS)?;
+        fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
         let figures = Figures::default();
         let (nacre, only) = (nacre.to_owned(), Vec::new());
         Ok(Self {

@@ -29,7 +29,6 @@ use cluster::System;
 use figures::Figures;
 use rows::Extent;
 use std::fs;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use turn::Turn;
@@ -128,32 +127,19 @@ pub fn run(arguments: &[String]) -> Result<()> {
         ceph::obtain_files().context("there is nothing to compare with")?;
     }
     let workspace = Workspace::load()?;
-    let nacre = match nacre {
-        Some(given) => given
-            .canonicalize()
-            .with_context(|| format!("finding {}", given.display()))?,
-        None => {
-            crate::build()?;
-            workspace.binary()
-        }
-    };
+    let nacre = crate::nacre(nacre.as_deref())?;
     // A directory given by the user may hold data: a subdirectory is created in it.
     let dir = std::path::absolute(dir.unwrap_or_else(|| workspace.target.clone()))
         .context("finding the folder")?;
     let dir = dir.join("versus");
-    guard::clean(&nacre, &dir)?;
-    for port in base_port..base_port + PORTS {
-        TcpListener::bind(("127.0.0.1", port)).with_context(|| {
-            format!("port {port} is taken; --base-port names another first of {PORTS}")
-        })?;
-    }
+    // After any end of this program, everything below the directory is ended too.
+    let guard = Guard::start(&nacre, &dir)?;
+    guard::free_ports(base_port, PORTS)?;
     fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
     let floor = systems
         .contains(&System::Nacre)
         .then(|| Floor::built(&workspace, &dir))
         .transpose()?;
-    // After any end of this program, everything below the directory is ended too.
-    let guard = Guard::start(&nacre, &dir)?;
     let free = free_gib(&dir);
     let needed = extent.space_gib;
     ensure!(
