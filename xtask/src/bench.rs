@@ -9,7 +9,7 @@
 //! there. Goals are those of DESIGN §10 and the issue.
 
 use crate::cluster::guard::Guard;
-use crate::cluster::{Cluster, succeeds};
+use crate::cluster::{Cluster, Setup, run_nacre};
 use crate::floor::{self, Floor, Times};
 use crate::machine;
 use crate::step::cargo;
@@ -19,7 +19,6 @@ use serde_json::{Value, json};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 /// Maximum duration of a scenario, with preparation and draining: a longer one hangs.
@@ -182,7 +181,8 @@ fn measure(
     let disk_before = disk(nacre, dir, extent.disk_seconds)?;
     let mut results = Vec::new();
     {
-        let cluster = Cluster::start(nacre, &dir.join("cluster"), base_port, 1, 3)?;
+        let place = dir.join("cluster");
+        let cluster = Cluster::start(nacre, &place, base_port, 1, 3, &Setup::default())?;
         for scenario in extent.scenarios {
             println!(
                 "{} {} depth {} …",
@@ -423,18 +423,9 @@ fn bench(cluster: &Cluster, scenario: &Scenario, extent: &Extent) -> Result<Valu
 
 /// Disk performance, as measured by `nacre bench disk`.
 pub fn disk(nacre: &Path, dir: &Path, seconds: f64) -> Result<Value> {
-    let mut command = Command::new(nacre);
-    command
-        .args([
-            "--json",
-            "bench",
-            "disk",
-            "--seconds",
-            &seconds.to_string(),
-            "--dir",
-        ])
-        .arg(dir);
-    succeeds(&mut command, SCENARIO_MAX)
+    let seconds = seconds.to_string();
+    let words = ["bench", "disk", "--seconds", &seconds, "--dir"];
+    run_nacre(nacre, SCENARIO_MAX, &words, dir)
 }
 
 fn mean(before: &Value, after: &Value, field: &str) -> Result<f64> {

@@ -7,6 +7,7 @@
 
 use crate::bounded;
 use crate::cluster::guard::Guard;
+use crate::cluster::{running, signal};
 use crate::install::is_root;
 use crate::step::program;
 use anyhow::{Context, Result, bail, ensure};
@@ -162,10 +163,7 @@ pub fn start(dir: &Path, who: &str) -> Result<()> {
 /// # Errors
 /// When it does not run.
 pub fn kill(dir: &Path, who: &str) -> Result<()> {
-    let path = dir.join("run").join(format!("{who}.pid"));
-    let pid =
-        std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    bounded::printed(Command::new("kill").args(["-KILL", pid.trim()]), DOWN_MAX).map(drop)
+    signal(running(dir, who)?, "KILL")
 }
 
 /// Stops the cluster of a directory, if there is one.

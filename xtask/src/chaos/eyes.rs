@@ -5,10 +5,9 @@
 //! that could explain it, is a finding. (Earlier health reports count: when all OSDs were away for
 //! 8 s, operations are not answered in the moment that they return.)
 
-use crate::bounded;
+use crate::{bounded, machine};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::PathBuf;
@@ -122,22 +121,16 @@ impl Silence {
     }
 }
 
+/// Memory of a process, in KiB.
 fn memory(pid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix(" kB")?.trim().parse().ok()
+    let mib = machine::resident_mib(pid).ok()?;
+    Some((mib * 1024.0) as u64)
 }
 
 impl Eyes {
-    /// Starts the checks; `health` is the query for the program; the files list the waiting
-    /// operations: on objects, and on mounts.
-    pub fn open(
-        program: OsString,
-        health: Vec<OsString>,
-        objects: Vec<PathBuf>,
-        mount: PathBuf,
-        mut log: File,
-    ) -> Self {
+    /// Starts the checks; `health` is the query; the files list the waiting operations: on objects,
+    /// and on mounts.
+    pub fn open(mut health: Command, objects: Vec<PathBuf>, mount: PathBuf, mut log: File) -> Self {
         let (seen, over) = (
             Arc::new(Mutex::new(Seen::default())),
             Arc::new(AtomicBool::new(false)),
@@ -152,7 +145,7 @@ impl Eyes {
             let begun = Instant::now();
             let mut silences = [Silence::default(), Silence::default()];
             while !end.load(Ordering::Relaxed) {
-                let answer = bounded::output(Command::new(&program).args(&health), HEALTH_MAX).ok();
+                let answer = bounded::output(&mut health, HEALTH_MAX).ok();
                 let answer: Option<Value> =
                     answer.and_then(|output| serde_json::from_slice(&output.stdout).ok());
                 let oldest = [&objects[..], std::slice::from_ref(&mount)]

@@ -2,9 +2,11 @@
 
 use super::disks::{Small, flip};
 use super::files::Files;
-use super::load::Passing;
+use super::load::LOAD_END_MAX;
 use super::plan::{Fault, PoolEnd, Region, Turn, Who};
-use super::town::{Town, clean, last_words};
+use super::town::Town;
+use crate::cluster::is_clean;
+use crate::cluster::ledger::Ledger;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -15,6 +17,8 @@ use std::time::{Duration, Instant};
 const SMALL: &str = "220M";
 /// Maximum time until everything is healthy again.
 const WELL_MAX: Duration = Duration::from_secs(150);
+/// The client of a temporary pool.
+const PASSING: &str = "--clients 2 --pause-ms 10 --seconds 3600";
 /// Maximum number of PGs of a pool: more would test nothing new.
 const GROUPS_MAX: u64 = 32;
 
@@ -25,7 +29,7 @@ pub struct Faults {
     smalls: Vec<Small>,
     snapshots: Vec<(&'static str, String)>,
     split: Vec<(&'static str, u64)>,
-    passing: Vec<(PoolEnd, Passing)>,
+    passing: Vec<(PoolEnd, Ledger)>,
     /// Number of stores that were set aside as damaged.
     pub rotten: u32,
 }
@@ -34,9 +38,9 @@ impl Faults {
     /// Before anything is started: creates separate disks, where possible.
     pub fn new(town: &Town) -> Self {
         let mut smalls = Vec::new();
-        for (osd, image) in [(2, None), (3, Some(town.dir.join("osd.3.image")))] {
+        for (osd, image) in [(2, None), (3, Some(town.cluster.dir().join("osd.3.image")))] {
             match Small::under(
-                &town.dir.join(format!("osd.{osd}")),
+                &town.cluster.dir().join(format!("osd.{osd}")),
                 SMALL,
                 image.as_deref(),
             ) {
@@ -56,7 +60,7 @@ impl Faults {
 
     fn write_lines(&self, town: &Town) -> Result<()> {
         // Without the file, a daemon that hangs continues.
-        let _ = fs::remove_file(town.faults_file());
+        let _ = fs::remove_file(town.cluster.faults_file());
         if self.lines.is_empty() {
             return Ok(());
         }
@@ -66,9 +70,9 @@ impl Faults {
             .values()
             .map(|line| format!("{line}\n"))
             .collect();
-        let new = town.faults_file().with_extension("new");
+        let new = town.cluster.faults_file().with_extension("new");
         fs::write(&new, text)
-            .and_then(|()| fs::rename(&new, town.faults_file()))
+            .and_then(|()| fs::rename(&new, town.cluster.faults_file()))
             .context("writing devices' faults")
     }
 
@@ -130,7 +134,7 @@ impl Faults {
                     match self
                         .smalls
                         .iter()
-                        .find(|small| small.has(&town.dir.join(format!("osd.{osd}"))))
+                        .find(|small| small.has(&town.cluster.dir().join(format!("osd.{osd}"))))
                     {
                         Some(small) => {
                             town.files
@@ -145,27 +149,34 @@ impl Faults {
                 Fault::Rot(osd, region, seed) => {
                     let who = Who::Osd(*osd);
                     town.end(who)?;
-                    let flipped = flip(&town.dir.join(format!("{who}/store")), *region, *seed)?;
+                    let flipped = flip(
+                        &town.cluster.dir().join(format!("{who}/store")),
+                        *region,
+                        *seed,
+                    )?;
                     println!("      flipped a bit at {flipped:?}");
                     town.may_end.insert(who);
                     town.start(who)?;
                 }
-                Fault::Out(osd) => said(town.ask(&["osd", "out", &osd.to_string()])),
-                Fault::Down(osd) => said(town.ask(&["osd", "down", &osd.to_string()])),
+                Fault::Out(osd) => said(town.cluster.ask(&["osd", "out", &osd.to_string()])),
+                Fault::Down(osd) => said(town.cluster.ask(&["osd", "down", &osd.to_string()])),
                 Fault::Replace(mon) => {
                     let who = Who::Mon(*mon);
                     // Its remaining process ends by itself, or is terminated.
                     town.may_end.insert(who);
-                    town.ask(&["mon", "rm", &mon.to_string()])?;
+                    town.cluster.ask(&["mon", "rm", &mon.to_string()])?;
                     town.wait(Duration::from_millis(500))?;
                     town.end(who)?;
-                    let aside = town.dir.join(format!("{who}.removed-{}", turn.number));
-                    fs::rename(town.dir.join(who.to_string()), aside)
+                    let aside = town
+                        .cluster
+                        .dir()
+                        .join(format!("{who}.removed-{}", turn.number));
+                    fs::rename(town.cluster.dir().join(who.to_string()), aside)
                         .context("putting a store aside")?;
                 }
                 Fault::Snapshot(pool) => {
                     let name = format!("snap-{}", turn.number);
-                    match town.ask(&["pool", "snap", "create", pool, &name]) {
+                    match town.cluster.ask(&["pool", "snap", "create", pool, &name]) {
                         Ok(_) => self.snapshots.push((pool, name)),
                         why => said(why),
                     }
@@ -179,7 +190,10 @@ impl Faults {
                     // Odd numbers too.
                     let more = *groups + 1 + *groups / 3;
                     if more <= GROUPS_MAX {
-                        match town.ask(&["pool", "set", pool, "pg_num", &more.to_string()]) {
+                        match town
+                            .cluster
+                            .ask(&["pool", "set", pool, "pg_num", &more.to_string()])
+                        {
                             Ok(_) => *groups = more,
                             why => said(why),
                         }
@@ -189,8 +203,13 @@ impl Faults {
                     let name = format!("passing-{}-{}", turn.number, self.passing.len());
                     let draw = turn.number as usize + self.passing.len();
                     let (size, groups) = (["2", "3"][draw % 2], ["1", "4", "7"][draw % 3]);
-                    match town.ask(&["pool", "create", &name, "--size", size, "--pg-num", groups]) {
-                        Ok(_) => self.passing.push((*end, Passing::begin(town, name)?)),
+                    match town
+                        .cluster
+                        .ask(&["pool", "create", &name, "--size", size, "--pg-num", groups])
+                    {
+                        Ok(_) => self
+                            .passing
+                            .push((*end, Ledger::begin(&town.cluster, &name, PASSING)?)),
                         why => said(why),
                     }
                 }
@@ -233,7 +252,7 @@ impl Faults {
                     town.healed.insert(*who, Instant::now());
                 }
                 Fault::Full(osd) => {
-                    let folder = town.dir.join(format!("osd.{osd}"));
+                    let folder = town.cluster.dir().join(format!("osd.{osd}"));
                     self.smalls
                         .iter()
                         .filter(|small| small.has(&folder))
@@ -280,7 +299,7 @@ impl Faults {
         if !town.runs(who) {
             println!(
                 "      {who} does not run any more; {region:?}: {}",
-                last_words(&town.log(who))
+                town.last_words(who)
             );
         } else if region == Region::Superblock {
             // The other replica serves.
@@ -288,22 +307,25 @@ impl Faults {
             return Ok(());
         }
         insist(town, &["osd", "out", &id])?;
-        let elsewhere = move |status: &Value| clean(status);
         town.wait(Duration::from_secs(2))?;
         town.until(
             &format!("everything clean without {who}"),
             WELL_MAX,
-            elsewhere,
+            is_clean,
         )?;
         town.end(who)?;
         town.ended.remove(&who);
         // It may not be down yet, if it hung or was killed.
-        said(town.ask(&["osd", "down", &id]));
+        said(town.cluster.ask(&["osd", "down", &id]));
         town.wait(Duration::from_secs(1))?;
-        town.ask(&["osd", "rm", &id])
+        town.cluster
+            .ask(&["osd", "rm", &id])
             .context("nothing needs it any more")?;
-        let folder = town.dir.join(who.to_string());
-        let aside = town.dir.join(format!("{who}.rotten-{}", self.rotten));
+        let folder = town.cluster.dir().join(who.to_string());
+        let aside = town
+            .cluster
+            .dir()
+            .join(format!("{who}.rotten-{}", self.rotten));
         if let Some(at) = self.smalls.iter().position(|small| small.has(&folder)) {
             // Its small disk is removed with it.
             drop(self.smalls.swap_remove(at));
@@ -331,12 +353,13 @@ impl Faults {
 }
 
 /// Removes a pool.
-fn pass(town: &mut Town, end: PoolEnd, passing: &mut Passing) -> Result<()> {
+fn pass(town: &mut Town, end: PoolEnd, passing: &mut Ledger) -> Result<()> {
     let name = passing.pool().to_owned();
     if end == PoolEnd::Read {
-        let (good, said) = passing.stop()?;
-        let said = said.trim();
-        if !passing.has_begun() && said.contains("monitor") {
+        let good = passing.stop(LOAD_END_MAX)?;
+        let said = passing.clients.said();
+        // Once it has found the pool, it writes, and regularly reports waiting operations.
+        if !passing.waiting().exists() && said.contains("monitor") {
             // There was no majority, which an operator would see too: it has written nothing.
             println!("      who was to write to {name}: {said}");
         } else {
@@ -344,7 +367,7 @@ fn pass(town: &mut Town, end: PoolEnd, passing: &mut Passing) -> Result<()> {
             town.until_well(WELL_MAX)
                 .with_context(|| format!("before {name} is read"))?;
             passing
-                .verify(town)
+                .verify(&town.cluster)
                 .with_context(|| format!("reading {name} back"))?;
         }
     }
@@ -352,6 +375,7 @@ fn pass(town: &mut Town, end: PoolEnd, passing: &mut Passing) -> Result<()> {
     // The first attempt may have succeeded, and its answer been lost.
     if removed.is_err()
         && town
+            .cluster
             .ask(&["pool", "ls"])?
             .to_string()
             .contains(&format!("\"{name}\""))
@@ -359,14 +383,14 @@ fn pass(town: &mut Town, end: PoolEnd, passing: &mut Passing) -> Result<()> {
         return removed;
     }
     // A client that writes to a removed pool gets an error.
-    passing.stop().map(drop)
+    passing.stop(LOAD_END_MAX).map(drop)
 }
 
 /// Repeats a command, like an operator, while there is no majority.
 fn insist(town: &mut Town, words: &[&str]) -> Result<()> {
     let mut last = None;
     for _ in 0..20 {
-        match town.ask(words) {
+        match town.cluster.ask(words) {
             Ok(_) => return Ok(()),
             Err(why) => last = Some(why),
         }

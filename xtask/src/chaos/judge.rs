@@ -4,12 +4,12 @@
 use super::files::FRESH;
 use super::load::POOLS;
 use super::plan::{OSDS, Who};
-use super::town::{Town, clean, last_words};
-use crate::cluster::succeeds;
+use super::town::Town;
+use crate::cluster::ledger::probe;
+use crate::cluster::{is_clean, run_nacre};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
 /// Maximum time until everything is healthy after the last fault.
@@ -31,17 +31,8 @@ fn ledgers() -> [&'static str; 2] {
 pub fn serves(town: &Town) -> Result<u64> {
     let mut worst = 0;
     for (pool, ..) in POOLS {
-        let words = [
-            "bench",
-            "ledger",
-            "probe",
-            "--pool",
-            pool,
-            "--bound-ms",
-            "5000",
-        ];
-        let found = succeeds(town.command().args(words), VERIFY_MAX)
-            .with_context(|| format!("groups of {pool}"))?;
+        let found =
+            probe(&town.cluster, pool, VERIFY_MAX).with_context(|| format!("groups of {pool}"))?;
         worst = worst.max(found["worst_ms"].as_u64().unwrap_or(u64::MAX));
     }
     Ok(worst)
@@ -51,17 +42,17 @@ pub fn serves(town: &Town) -> Result<u64> {
 fn there(town: &Town, groups: Option<&BTreeMap<String, Vec<String>>>) -> Result<u64> {
     let mut objects = 0;
     for pool in ledgers() {
-        let mut command = town.command();
-        command
-            .args(["bench", "ledger", "verify", "--pool", pool])
-            .arg(town.dir.join(format!("{pool}.ledger")));
+        let mut words = vec!["bench", "ledger", "verify", "--pool", pool];
+        let these;
         if let Some(groups) = groups {
-            let Some(these) = groups.get(pool) else {
+            let Some(some) = groups.get(pool) else {
                 continue;
             };
-            command.args(["--groups", &these.join(",")]);
+            these = some.join(",");
+            words.extend(["--groups", &these]);
         }
-        let found = succeeds(&mut command, VERIFY_MAX)?;
+        let ledger = town.cluster.dir().join(format!("{pool}.ledger"));
+        let found = town.cluster.ask_with(VERIFY_MAX, &words, &ledger)?;
         objects += found["objects"].as_u64().unwrap_or(0);
     }
     Ok(objects)
@@ -71,7 +62,7 @@ fn there(town: &Town, groups: Option<&BTreeMap<String, Vec<String>>>) -> Result<
 fn groups_of(town: &Town, osd: u32) -> Result<BTreeMap<String, Vec<String>>> {
     let mut all = BTreeMap::new();
     for pool in ledgers() {
-        let listed = town.ask(&["pg", "ls", "--pool", pool])?;
+        let listed = town.cluster.ask(&["pg", "ls", "--pool", pool])?;
         let groups = listed["pgs"].as_array().context("pg ls has no pgs")?.iter();
         let has = |group: &&serde_json::Value| {
             group["acting"]
@@ -91,15 +82,15 @@ fn groups_of(town: &Town, osd: u32) -> Result<BTreeMap<String, Vec<String>>> {
 /// Each OSD alone returns everything in its PGs, including listings.
 fn alone(town: &mut Town) -> Result<u64> {
     for (pool, ..) in POOLS {
-        town.ask(&["pool", "set", pool, "min_size", "1"])?;
+        town.cluster.ask(&["pool", "set", pool, "min_size", "1"])?;
     }
-    town.ask(&["flag", "set", "noout"])?;
+    town.cluster.ask(&["flag", "set", "noout"])?;
     let mut objects = 0;
     for osd in 0..OSDS {
         town.until(
             &format!("all groups clean before osd.{osd} is alone"),
             WELL_MAX,
-            clean,
+            is_clean,
         )?;
         let groups = groups_of(town, osd)?;
         let others: Vec<Who> = (0..OSDS).filter(|id| *id != osd).map(Who::Osd).collect();
@@ -125,7 +116,7 @@ fn alone(town: &mut Town) -> Result<u64> {
             town.start(other)?;
         }
     }
-    town.ask(&["flag", "unset", "noout"])?;
+    town.cluster.ask(&["flag", "unset", "noout"])?;
     Ok(objects)
 }
 
@@ -134,7 +125,7 @@ fn files(town: &mut Town) -> Result<()> {
     let Some(mut files) = town.files.take() else {
         return Ok(());
     };
-    let compared = files.judge(|| town.command());
+    let compared = files.judge(&town.cluster);
     town.files = Some(files);
     println!(
         "  `fs check` finds nothing; a new mount has all that should be there: {}",
@@ -167,21 +158,17 @@ pub fn judge(town: &mut Town) -> Result<()> {
     for who in all.iter().rev() {
         town.end(*who)?;
     }
-    let mut check = Command::new(&town.nacre);
-    let report = succeeds(
-        check.args(["--json", "store", "check"]).arg(&town.dir),
-        CHECK_MAX,
-    )
-    .context("store check")?;
+    let (nacre, words) = (town.cluster.nacre(), ["store", "check"]);
+    let report = run_nacre(nacre, CHECK_MAX, &words, town.cluster.dir()).context("store check")?;
     ensure!(
         report["sound"] == true,
         "a store is damaged that nobody damaged: {report}"
     );
     println!("  all stores are whole");
     for who in all.into_iter().chain((0..=FRESH).map(Who::Mount)) {
-        let log = fs::read_to_string(town.log(who)).unwrap_or_default();
+        let log = fs::read_to_string(town.cluster.log(&who.to_string())).unwrap_or_default();
         if let Some(line) = log.lines().find(|line| line.contains("panicked")) {
-            bail!("{who} panicked: {line} … {}", last_words(&town.log(who)));
+            bail!("{who} panicked: {line} … {}", town.last_words(who));
         }
     }
     Ok(())

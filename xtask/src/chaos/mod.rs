@@ -190,30 +190,18 @@ fn mistreat(wish: &Wish, nacre: &Path, dir: &Path) -> Result<()> {
     if town.has_servers {
         town.files = Some(Files::begin(&town, wish.seed)?);
     }
-    let files = ["data", "small"]
-        .map(|pool| dir.join(format!("{pool}.ledger.waiting")))
-        .to_vec();
     let log = fs::File::create(dir.join("eyes.log")).context("writing what is seen")?;
-    let eyes = {
-        // A separate command for every check: it is a client like any other.
-        let words = town.command();
-        let (program, words) = (
-            words.get_program().to_owned(),
-            words
-                .get_args()
-                .map(ToOwned::to_owned)
-                .chain(["health".into()])
-                .collect(),
-        );
-        Eyes::open(program, words, files, files::waiting(dir), log)
-    };
+    // Asked by a separate command for every check: it is a client like any other.
+    let mut health = town.cluster.command();
+    health.arg("health");
+    let eyes = Eyes::open(health, loads.waiting(), files::waiting(dir), log);
     let result = turns(wish, &mut town, &mut faults, &mut loads, &eyes);
     if result.is_err() {
         say(&town);
     }
     result?;
     town.wait(Duration::from_secs(6))?;
-    let found = loads.finish(nacre)?;
+    let found = loads.finish(&town)?;
     let of_files = town.files.as_mut().map(Files::finish).transpose()?;
     let seen = eyes.close();
     if let Some(finding) = seen.findings.first() {
@@ -282,22 +270,10 @@ fn turns(
     Ok(())
 }
 
-/// Prints the cluster's state at a finding.
+/// Writes the cluster's state at a finding.
 fn say(town: &Town) {
-    let mut text = String::new();
-    for words in [
-        &["health", "detail"][..],
-        &["status"],
-        &["pg", "ls"],
-        &["osd", "tree"],
-        &["log", "last", "200"],
-    ] {
-        let said = town
-            .ask(words)
-            .map_or_else(|why| format!("{why:#}"), |value| format!("{value:#}"));
-        text += &format!("── {}\n{said}\n", words.join(" "));
-    }
-    let _ = fs::write(town.dir.join("said-at-the-finding"), text);
+    let path = town.cluster.dir().join("said-at-the-finding");
+    let _ = fs::write(path, town.cluster.describe());
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use super::plan::{MONS, OSDS, SERVERS, VICTIM, Who};
 use crate::bounded;
 use anyhow::{Context, Result};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -146,13 +146,9 @@ impl Net {
         self.why_not.as_deref()
     }
 
-    /// The first daemon's address.
-    pub fn first(&self) -> &'static str {
-        if self.why_not.is_some() {
-            "127.0.0.1"
-        } else {
-            "127.77.0.1"
-        }
+    /// The first daemon's address, if each has one of its own.
+    pub fn first(&self) -> Option<&'static str> {
+        self.why_not.is_none().then_some("127.77.0.1")
     }
 
     /// The address at which a daemon listens.
@@ -204,24 +200,17 @@ impl Net {
         let _ = ip(&format!("link del {}", self.bridge()));
     }
 
-    fn command(&self, host: u32, program: &Path) -> Command {
-        if self.why_not.is_some() {
-            return Command::new(program);
-        }
-        let mut command = Command::new("nsenter");
-        command
-            .arg(format!("--net=/var/run/netns/{}", self.name(host)))
-            .arg(program);
-        command
+    fn namespace(&self, host: u32) -> Option<PathBuf> {
+        let there = self.why_not.is_none();
+        there.then(|| Path::new("/var/run/netns").join(self.name(host)))
     }
-    /// The command that runs a program in a daemon's namespace. The program replaces the one that
-    /// enters the namespace: its process id is the child's.
-    pub fn at(&self, who: Who, program: &Path) -> Command {
-        self.command(host(who), program)
+    /// A daemon's namespace; none: that of this process.
+    pub fn of(&self, who: Who) -> Option<PathBuf> {
+        self.namespace(host(who))
     }
-    /// The command that runs a program in the clients' namespace.
-    pub fn client(&self, program: &Path) -> Command {
-        self.command(CLIENTS, program)
+    /// The clients' namespace.
+    pub fn clients(&self) -> Option<PathBuf> {
+        self.namespace(CLIENTS)
     }
 
     /// Cuts the network.

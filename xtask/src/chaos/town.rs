@@ -4,14 +4,14 @@
 use super::files::Files;
 use super::net::Net;
 use super::plan::{MONS, OSDS, SERVERS, Who};
-use crate::bounded;
-use crate::cluster::{ended_well, signal, succeeds};
+use crate::cluster::client::last_lines;
+use crate::cluster::{self, Cluster, Setup, ended_well, is_clean, succeeds};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// A command may wait for a majority that is cut off.
@@ -24,10 +24,8 @@ const OSD_SIZE: &str = "512MiB";
 
 /// See the module head.
 pub struct Town {
-    /// The program.
-    pub nacre: PathBuf,
-    /// The cluster's directory.
-    pub dir: PathBuf,
+    /// Its processes.
+    pub cluster: Cluster,
     /// Its networks.
     pub net: Net,
     /// Its file system, once it is mounted; where mounting is impossible, there are no servers
@@ -35,7 +33,6 @@ pub struct Town {
     pub files: Option<Files>,
     /// Whether it has servers.
     pub has_servers: bool,
-    daemons: BTreeMap<Who, Child>,
     /// Number of daemon starts.
     starts: u64,
     /// Daemons whose disk fails: they may end, and the state of their stores is then unknown.
@@ -63,53 +60,20 @@ fn skew_ms(start: u64) -> i64 {
     }
 }
 
-/// The last lines of a daemon's log.
-pub fn last_words(log: &Path) -> String {
-    let text = fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().rev().take(3).collect();
-    lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
-}
-
 impl Town {
     /// A cluster that does not exist yet; nothing runs.
     ///
     /// # Errors
     /// When it cannot be created.
     pub fn make(nacre: &Path, dir: &Path, net: Net, base_port: u16) -> Result<Self> {
-        let (mons, osds) = (MONS.to_string(), OSDS.to_string());
-        let mut init = Command::new(nacre);
-        init.args([
-            "cluster",
-            "init",
-            "--mons",
-            &mons,
-            "--osds",
-            &osds,
-            "--osd-size",
-            OSD_SIZE,
-            "--host",
-            net.first(),
-        ]);
-        init.args(["--base-port", &base_port.to_string(), "--dir"])
-            .arg(dir);
-        if net.why_not().is_some() {
-            // All on one address in this case.
-            init = Command::new(nacre);
-            init.args([
-                "cluster",
-                "init",
-                "--mons",
-                &mons,
-                "--osds",
-                &osds,
-                "--osd-size",
-                OSD_SIZE,
-            ]);
-            init.args(["--base-port", &base_port.to_string(), "--dir"])
-                .arg(dir);
-        }
-        succeeds(&mut init, COMMAND_MAX)?;
-        if net.why_not().is_none() {
+        let setup = Setup {
+            host: net.first(),
+            osd_size: Some(OSD_SIZE),
+            faulty: true,
+        };
+        let mut cluster = Cluster::init(nacre, dir, base_port, MONS, OSDS, &setup)?;
+        cluster.clients = net.clients();
+        if net.first().is_some() {
             // A server listens at the address of the first monitor. Each has a separate
             // configuration, in which that address is in its own network; the other monitors tell
             // it where the first one is.
@@ -122,14 +86,11 @@ impl Town {
                     .context("writing a server's configuration")?;
             }
         }
-        let (nacre, dir) = (nacre.to_owned(), dir.to_owned());
         Ok(Self {
-            nacre,
-            dir,
+            cluster,
             net,
             files: None,
             has_servers: false,
-            daemons: BTreeMap::new(),
             starts: 0,
             may_end: BTreeSet::new(),
             ended: BTreeSet::new(),
@@ -137,13 +98,9 @@ impl Town {
         })
     }
 
-    /// The file that requests device faults.
-    pub fn faults_file(&self) -> PathBuf {
-        self.dir.join("device-faults")
-    }
-    /// A daemon's log.
-    pub fn log(&self, who: Who) -> PathBuf {
-        self.dir.join(format!("{who}.log"))
+    /// The last lines of a daemon's log.
+    pub fn last_words(&self, who: Who) -> String {
+        last_words(&self.cluster.log(&who.to_string()))
     }
     /// All daemons that should exist.
     pub fn all(&self) -> Vec<Who> {
@@ -167,8 +124,12 @@ impl Town {
         has
     }
     fn config(&self, who: Who) -> PathBuf {
-        let own = self.dir.join(format!("{who}.toml"));
-        if own.exists() { own } else { self.dir.clone() }
+        let own = self.cluster.dir().join(format!("{who}.toml"));
+        if own.exists() {
+            own
+        } else {
+            self.cluster.dir().to_owned()
+        }
     }
 
     /// Starts a daemon unless it is running.
@@ -184,44 +145,30 @@ impl Town {
             self.files = Some(files);
             return mounted;
         }
-        if self.daemons.contains_key(&who) || !self.all().contains(&who) {
+        if self.runs(who) || !self.all().contains(&who) {
             return Ok(());
         }
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(self.log(who))
-            .context("opening a log")?;
-        let (kind, id) = who.parts();
-        let mut command = self.net.at(who, &self.nacre);
-        command
-            .args([kind, "run", "--id", &id.to_string(), "--config"])
-            .arg(self.config(who));
-        command
-            .env("NACRE_DEVICE_FAULTS", self.faults_file())
-            .env("RUST_BACKTRACE", "1");
+        let mut daemon = cluster::program_in(self.net.of(who).as_deref(), self.cluster.nacre());
         self.starts += 1;
-        command.env("NACRE_CLOCK_SKEW_MS", skew_ms(self.starts).to_string());
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log);
-        let child = command
-            .spawn()
-            .with_context(|| format!("{who} does not start"))?;
-        self.daemons.insert(who, child);
+        daemon
+            .env("RUST_BACKTRACE", "1")
+            .env("NACRE_CLOCK_SKEW_MS", skew_ms(self.starts).to_string());
+        let ((kind, id), config) = (who.parts(), self.config(who));
+        self.cluster
+            .run_with(daemon, kind, id, config.as_os_str())?;
         self.ended.remove(&who);
         Ok(())
     }
 
     /// Whether its process exists.
     pub fn runs(&self, who: Who) -> bool {
-        self.daemons.contains_key(&who)
+        self.cluster.runs(&who.to_string())
     }
     /// The processes.
     pub fn pids(&self) -> Vec<(Who, u32)> {
-        let daemons = self.daemons.iter().map(|(who, child)| (*who, child.id()));
+        let daemons = self.all().into_iter().filter(|who| self.runs(*who));
         daemons
+            .filter_map(|who| Some((who, self.cluster.pid(&who.to_string()).ok()?)))
             .chain(self.files.iter().flat_map(Files::pids))
             .collect()
     }
@@ -234,9 +181,9 @@ impl Town {
         if let (Who::Mount(id), Some(files)) = (who, &mut self.files) {
             return files.kill(id);
         }
-        if let Some(mut child) = self.daemons.remove(&who) {
-            let _ = child.kill();
-            let _ = child.wait();
+        if self.runs(who) {
+            // It may have ended by itself.
+            let _ = self.cluster.kill(&who.to_string());
         }
         Ok(())
     }
@@ -248,8 +195,8 @@ impl Town {
         if let (Who::Mount(id), Some(files)) = (who, &mut self.files) {
             return files.signal(id, name);
         }
-        if let Some(child) = self.daemons.get(&who) {
-            let _ = signal(child.id(), name);
+        if self.runs(who) {
+            let _ = self.cluster.signal(&who.to_string(), name);
         }
         Ok(())
     }
@@ -264,18 +211,14 @@ impl Town {
     /// # Errors
     /// When it does not end, or fails.
     pub fn end(&mut self, who: Who) -> Result<()> {
-        let Some(mut child) = self.daemons.remove(&who) else {
+        if !self.runs(who) {
             return Ok(());
-        };
-        let _ = signal(child.id(), "TERM");
-        // A suspended process cannot receive the signal: it is resumed, as service managers do.
-        let _ = signal(child.id(), "CONT");
-        let status = bounded::ended(&mut child, END_MAX)
-            .with_context(|| format!("{who} was told to end"))?;
+        }
+        let status = self.cluster.end_anyhow(&who.to_string(), END_MAX)?;
         ensure!(
             ended_well(status) || self.may_end.contains(&who) || self.has_just_healed(who),
             "{who} was told to end and ended badly ({status}): {}",
-            last_words(&self.log(who))
+            self.last_words(who)
         );
         Ok(())
     }
@@ -285,15 +228,14 @@ impl Town {
     /// # Errors
     /// The daemon, its exit status, and its last output.
     pub fn check(&mut self) -> Result<()> {
-        let mut gone: Vec<(Who, ExitStatus)> = Vec::new();
-        for (who, child) in &mut self.daemons {
-            if let Some(status) = child.try_wait().context("waiting for a daemon")? {
-                gone.push((*who, status));
+        for who in self.all() {
+            if !self.runs(who) {
+                continue;
             }
-        }
-        for (who, status) in gone {
-            self.daemons.remove(&who);
-            let words = last_words(&self.log(who));
+            let Some(status) = self.cluster.ended(&who.to_string())? else {
+                continue;
+            };
+            let words = self.last_words(who);
             let may_end = self.may_end.contains(&who);
             ensure!(
                 may_end || self.has_just_healed(who),
@@ -316,29 +258,14 @@ impl Town {
         self.files.as_mut().map_or(Ok(()), Files::check)
     }
 
-    /// `nacre --json --cluster DIR`, as a client.
-    pub fn command(&self) -> Command {
-        let mut command = self.net.client(&self.nacre);
-        command.args(["--json", "--cluster"]).arg(&self.dir);
-        command
-    }
-    /// The same, in the network namespace of `who`.
+    /// `nacre --json --cluster DIR`, in the network namespace of `who`.
     pub fn command_of(&self, who: Who) -> Command {
-        let mut command = self.net.at(who, &self.nacre);
-        command.args(["--json", "--cluster"]).arg(&self.dir);
-        command
-    }
-    /// Runs a command of the cluster.
-    ///
-    /// # Errors
-    /// Its error; also when it takes longer than a minute.
-    pub fn ask(&self, words: &[&str]) -> Result<Value> {
-        succeeds(self.command().args(words), COMMAND_MAX)
+        self.cluster.command_in(self.net.of(who).as_deref())
     }
     /// Runs a command of the cluster in a daemon's namespace, where its ports can be probed.
     ///
     /// # Errors
-    /// As [`Self::ask`].
+    /// Its error; also when it takes longer than a minute.
     pub fn ask_at(&self, who: Who, words: &[&str]) -> Result<Value> {
         succeeds(self.command_of(who).args(words), COMMAND_MAX)
     }
@@ -371,7 +298,7 @@ impl Town {
         loop {
             self.check()?;
             // A command reports a temporary loss of the majority.
-            if let Ok(status) = self.ask(&["status"]) {
+            if let Ok(status) = self.cluster.ask(&["status"]) {
                 if good(&status) {
                     return Ok(begun.elapsed());
                 }
@@ -393,22 +320,22 @@ impl Town {
     /// The remaining problem.
     pub fn until_well(&mut self, limit: Duration) -> Result<Duration> {
         self.until("HEALTH_OK", limit, |status| {
-            status["health"]["status"] == "ok" && clean(status)
+            status["health"]["status"] == "ok" && is_clean(status)
         })
     }
 }
 
-/// Whether all PGs are clean.
-pub fn clean(status: &Value) -> bool {
-    crate::cluster::all_groups(status, |state| state == "active+clean")
+/// The last lines of a log.
+pub fn last_words(log: &Path) -> String {
+    last_lines(log, 3).replace('\n', " | ")
 }
 
 impl Drop for Town {
     fn drop(&mut self) {
-        let _ = fs::remove_file(self.faults_file());
-        for child in self.daemons.values_mut() {
-            let _ = child.kill();
-            let _ = child.wait();
+        let _ = fs::remove_file(self.cluster.faults_file());
+        // What a finding leaves on the disks is what it found there: nothing is told to end.
+        for who in self.all() {
+            let _ = self.kill(who);
         }
     }
 }

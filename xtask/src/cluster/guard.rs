@@ -9,9 +9,9 @@
 //! guards too. The processes to end are found in `/proc`: they have the scenario's directory on
 //! their command lines. So no list has to be maintained.
 
+use super::{Cluster, signal};
 use crate::bounded;
 use crate::ceph;
-use crate::cluster::signal;
 use anyhow::{Context, Result};
 use std::fs;
 use std::io::Read;
@@ -23,8 +23,7 @@ use std::time::Duration;
 
 /// Maximum time for everything.
 const CLEAN_MAX: Duration = Duration::from_mins(6);
-/// `nacre down` kills processes that do not end after some 20 s.
-const DOWN_MAX: Duration = Duration::from_mins(2);
+const UMOUNT_MAX: Duration = Duration::from_mins(2);
 
 /// The cleaning process. Dropping it waits until everything is clean.
 pub struct Guard(Child);
@@ -75,10 +74,7 @@ pub fn clean(nacre: &Path, folder: &Path) -> Result<()> {
     }
     for cluster in folders_with(folder, "cluster.toml") {
         // It is fine if nothing is running.
-        let _ = bounded::output(
-            Command::new(nacre).args(["down", "--dir"]).arg(cluster),
-            DOWN_MAX,
-        );
+        let _ = Cluster::at(nacre, &cluster).down();
     }
     for cluster in folders_with(folder, "ceph.conf") {
         let _ = ceph::down(&cluster);
@@ -87,7 +83,7 @@ pub fn clean(nacre: &Path, folder: &Path) -> Result<()> {
         let _ = signal(pid, "KILL");
     }
     for mount in mounts(folder) {
-        let _ = bounded::output(Command::new("umount").arg("-l").arg(mount), DOWN_MAX);
+        let _ = bounded::output(Command::new("umount").arg("-l").arg(mount), UMOUNT_MAX);
     }
     match fs::remove_dir_all(folder) {
         Err(why) if why.kind() != std::io::ErrorKind::NotFound => {

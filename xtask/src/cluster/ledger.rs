@@ -1,13 +1,12 @@
 //! Clients in the background that record what was acknowledged (`nacre bench ledger`), and the
 //! verification.
 
-use crate::bounded::{self, Killed};
-use crate::cluster::{Cluster, succeeds};
+use super::Cluster;
+use super::client::Client;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Maximum time for reading everything back.
@@ -15,7 +14,9 @@ const VERIFY_MAX: Duration = Duration::from_mins(20);
 
 /// Clients working on one pool; killed when dropped.
 pub struct Ledger {
-    clients: Killed,
+    /// The clients.
+    pub clients: Client,
+    pool: String,
     file: PathBuf,
 }
 
@@ -24,52 +25,65 @@ impl Ledger {
     ///
     /// # Errors
     /// When they do not start.
-    pub fn begin(cluster: &Cluster, pool: &str, how: &[&str]) -> Result<Self> {
+    pub fn begin(cluster: &Cluster, pool: &str, how: &str) -> Result<Self> {
         let file = cluster.dir().join(format!("{pool}.ledger"));
-        let said = file.with_extension("said");
-        let said = File::create(&said).with_context(|| format!("making {}", said.display()))?;
         let mut command = cluster.command();
         command
             .args(["bench", "ledger", "write", "--pool", pool])
-            .args(how)
+            .args(how.split(' '))
             .arg(&file);
-        command
-            .stdin(Stdio::null())
-            .stdout(said.try_clone().context("using a file twice")?)
-            .stderr(said);
+        let clients = Client::begin(&mut command, &file.with_extension("said"))?;
+        let pool = pool.to_owned();
         Ok(Self {
-            clients: Killed(command.spawn().context("nacre does not start")?),
+            clients,
+            pool,
             file,
         })
     }
 
-    /// Tells them to end, and waits for that; returns the file that records what was acknowledged.
+    /// The pool.
+    pub fn pool(&self) -> &str {
+        &self.pool
+    }
+    /// The file in which they report the operation that waits longest.
+    pub fn waiting(&self) -> PathBuf {
+        self.file.with_extension("ledger.waiting")
+    }
+
+    /// Tells them to end.
     ///
     /// # Errors
-    /// When they do not end within `limit`, or received a wrong answer.
-    pub fn end(mut self, limit: Duration) -> Result<PathBuf> {
-        fs::write(self.file.with_extension("ledger.stop"), "")
-            .context("telling the clients to stop")?;
-        let status = bounded::ended(&mut self.clients.0, limit).context("the clients")?;
-        let said = fs::read_to_string(self.file.with_extension("said")).unwrap_or_default();
-        ensure!(status.success(), "the clients failed: {}", said.trim());
-        Ok(self.file.clone())
+    /// When that cannot be written.
+    pub fn tell_to_stop(&self) -> Result<()> {
+        fs::write(self.file.with_extension("ledger.stop"), "").context("telling clients to stop")
     }
-}
+    /// Tells them to end, and waits for that; returns whether they succeeded.
+    ///
+    /// # Errors
+    /// When they do not end within `limit`.
+    pub fn stop(&mut self, limit: Duration) -> Result<bool> {
+        self.tell_to_stop()?;
+        Ok(self.clients.wait(limit)?.success())
+    }
+    /// The same for clients that must succeed; returns what they reported.
+    ///
+    /// # Errors
+    /// As [`Self::stop`]; also when they received a wrong answer.
+    pub fn end(&mut self, limit: Duration) -> Result<Value> {
+        let good = self.stop(limit)?;
+        let said = || format!("clients of {} failed: {}", self.pool, self.clients.said());
+        ensure!(good, said());
+        Ok(self.clients.answer().unwrap_or_default())
+    }
 
-/// Reads back everything that was acknowledged, and lists it.
-///
-/// # Errors
-/// What is missing or wrong.
-pub fn verify(cluster: &Cluster, pool: &str, ledger: &Path) -> Result<()> {
-    let mut command = cluster.command();
-    succeeds(
-        command
-            .args(["bench", "ledger", "verify", "--pool", pool])
-            .arg(ledger),
-        VERIFY_MAX,
-    )
-    .map(drop)
+    /// Reads back everything that was acknowledged, and lists it.
+    ///
+    /// # Errors
+    /// What is missing or wrong.
+    pub fn verify(&self, cluster: &Cluster) -> Result<()> {
+        let words = ["bench", "ledger", "verify", "--pool", &self.pool];
+        cluster.ask_with(VERIFY_MAX, &words, &self.file).map(drop)
+    }
 }
 
 /// Writes, calls, reads and deletes an object of every PG, each within 5 s; returns the times.
@@ -77,17 +91,6 @@ pub fn verify(cluster: &Cluster, pool: &str, ledger: &Path) -> Result<()> {
 /// # Errors
 /// When one takes longer, or all of it longer than `limit`.
 pub fn probe(cluster: &Cluster, pool: &str, limit: Duration) -> Result<Value> {
-    let mut command = cluster.command();
-    succeeds(
-        command.args([
-            "bench",
-            "ledger",
-            "probe",
-            "--pool",
-            pool,
-            "--bound-ms",
-            "5000",
-        ]),
-        limit,
-    )
+    let words = ["bench", "ledger", "probe", "--bound-ms", "5000", "--pool"];
+    cluster.ask_for(limit, &[&words[..], &[pool]].concat())
 }

@@ -1,31 +1,21 @@
 //! Load in the background: `nacre bench object` on a cluster during a fault.
 //!
 //! ```text
-//!  begin ─▶ objects made (seen in `df`) ─▶ measuring ───────────────▶ drained, read back ─▶ finish: figures
-//!                                             ▲ begin returns here, so that what happens next is measured
+//!  begin ─▶ objects made ─▶ measuring ───────────────▶ drained, read back ─▶ finish: figures
+//!                            ▲ begin returns here, so that what happens next is measured
 //! ```
 
+use super::Cluster;
+use super::client::Client;
 use crate::bounded;
-use crate::cluster::Cluster;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use serde_json::Value;
-use std::fs::{self, File};
-use std::path::PathBuf;
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// Maximum time of a load in addition to its seconds: creating the objects, draining, reading
-/// everything back.
+/// Maximum time of a load in addition to its seconds: draining, reading everything back.
 const BESIDES_MAX: Duration = Duration::from_mins(10);
-/// Maximum time until the pool's totals show a load's objects: OSDs report every two seconds.
-const SHOWN_MAX: Duration = Duration::from_mins(2);
-/// Between creating objects and measuring, the client waits a little over a second for the daemons'
-/// counters.
-const SETTLED: Duration = Duration::from_secs(2);
-
-/// Maximum time for which it may have been measuring when its objects were seen: reports are late,
-/// and then there is the pause.
-const SEEN_LATE: Duration = Duration::from_secs(3);
+/// Maximum time for creating the objects of a load.
+const BEGUN_MAX: Duration = Duration::from_mins(2);
 
 /// Parameters of a load.
 #[derive(Clone, Copy)]
@@ -40,10 +30,8 @@ pub struct Work<'a> {
     pub objects: u64,
     /// Duration of the measurement.
     pub seconds: u64,
-    /// A pool without other load.
+    /// The pool.
     pub pool: &'a str,
-    /// Number of objects already in the pool.
-    pub kept: u64,
     /// Whether the objects are kept.
     pub keep: bool,
 }
@@ -57,86 +45,56 @@ pub fn overwrite(pool: &str, seconds: u64) -> Work<'_> {
         objects: 1024,
         seconds,
         pool,
-        kept: 0,
         keep: false,
     }
 }
 
 /// A running load; killed when dropped.
 pub struct Load {
-    child: Child,
-    said: PathBuf,
+    client: Client,
     seconds: u64,
-    ready: Instant,
+    begun: Instant,
 }
 
 impl Load {
-    /// Starts one; written data is read back and compared at the end.
+    /// Starts one, and waits until it measures; written data is read back and compared at the end.
     ///
     /// # Errors
-    /// When it does not start, or its objects do not appear.
+    /// When it does not start, or ends before that.
     pub fn begin(cluster: &Cluster, work: Work) -> Result<Self> {
-        // The previous load may have removed its objects a moment ago, and they still count: they
-        // must not be mistaken for ours.
-        let there = || {
-            objects(cluster, work.pool)?.with_context(|| format!("there is no pool {}", work.pool))
-        };
-        bounded::until(
-            "the pool has what it had before the load",
-            SHOWN_MAX,
-            || Ok((there()? == work.kept).then_some(())),
-        )?;
         let said = (0..)
             .map(|n| cluster.dir().join(format!("load-{n}.said")))
             .find(|path| !path.exists());
         let said = said.expect("numbers do not end");
-        let file = File::create(&said).with_context(|| format!("writing {}", said.display()))?;
+        let measures = said.with_extension("begun");
+        let [depth, objects, seconds] =
+            [work.depth.into(), work.objects, work.seconds].map(|number| number.to_string());
         let mut command = cluster.command();
-        command.args([
-            "bench", "object", work.mode, "--verify", "--size", work.size, "--pool", work.pool,
-        ]);
+        command.args(["bench", "object", work.mode, "--verify", "--no-copies"]);
+        command.args(["--size", work.size, "--pool", work.pool]);
         command.args([
             "--depth",
-            &work.depth.to_string(),
+            &depth,
             "--objects",
-            &work.objects.to_string(),
+            &objects,
+            "--seconds",
+            &seconds,
         ]);
-        command.args(["--seconds", &work.seconds.to_string()]);
-        if work.keep {
-            command.arg("--keep");
-        }
-        command
-            .stdin(Stdio::null())
-            .stdout(file.try_clone().context("using a file twice")?)
-            .stderr(file);
-        let child = command.spawn().context("nacre does not start")?;
-        let mut load = Self {
-            child,
-            said,
+        command.args(work.keep.then_some("--keep"));
+        command.arg("--begun").arg(&measures);
+        let mut client = Client::begin(&mut command, &said)?;
+        bounded::until("the load measures", BEGUN_MAX, || {
+            let there = measures.exists();
+            if !there {
+                client.must_run()?;
+            }
+            Ok(there.then_some(()))
+        })?;
+        Ok(Self {
+            client,
             seconds: work.seconds,
-            ready: Instant::now(),
-        };
-        if work.mode != "write" {
-            bounded::until("the load's objects are there", SHOWN_MAX, || {
-                ensure!(
-                    load.is_running()?,
-                    "the load ended before it began: {}",
-                    load.text()
-                );
-                Ok((there()? >= work.kept + work.objects).then_some(()))
-            })?;
-            std::thread::sleep(SETTLED);
-        }
-        load.ready = Instant::now();
-        Ok(load)
-    }
-
-    fn is_running(&mut self) -> Result<bool> {
-        Ok(self
-            .child
-            .try_wait()
-            .context("waiting for a load")?
-            .is_none())
+            begun: Instant::now(),
+        })
     }
 
     /// Ensures that it continues to measure for this time: a fault after its end would seem
@@ -145,71 +103,27 @@ impl Load {
     /// # Errors
     /// When that is not certain.
     pub fn must_last(&self, more: Duration) -> Result<()> {
-        let over = self.ready.elapsed() + SEEN_LATE + more;
-        let enough = over <= Duration::from_secs(self.seconds);
         ensure!(
-            enough,
+            self.begun.elapsed() + more <= Duration::from_secs(self.seconds),
             "this machine is too slow now: the load of {} s may end before the fault does harm",
             self.seconds
         );
         Ok(())
     }
 
-    fn text(&self) -> String {
-        fs::read_to_string(&self.said)
-            .unwrap_or_default()
-            .trim()
-            .to_owned()
-    }
-
     /// Waits for its end; returns its figures.
     ///
     /// # Errors
     /// When data read back differs from what was written, or it failed otherwise.
-    pub fn finish(mut self) -> Result<Value> {
+    pub fn finish(self) -> Result<Value> {
         let limit = Duration::from_secs(self.seconds) + BESIDES_MAX;
-        let status = bounded::ended(&mut self.child, limit).context("the load")?;
-        ensure!(status.success(), "the load failed: {}", self.text());
-        let text = self.text();
-        let figures: Value = text
-            .lines()
-            .last()
-            .and_then(|_| first_json(&text))
-            .context("the load printed no JSON")?;
-        match figures["verified"].as_bool() {
-            Some(true) => Ok(figures),
-            _ => bail!("the load's data is not what was written: {figures}"),
-        }
+        let figures = self.client.finish(limit)?;
+        ensure!(
+            figures["verified"] == true,
+            "the load's data is not what was written: {figures}"
+        );
+        Ok(figures)
     }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The first JSON object in a text, ignoring text before and after it.
-pub fn first_json(text: &str) -> Option<Value> {
-    let begins = text.find('{')?;
-    serde_json::Deserializer::from_str(&text[begins..])
-        .into_iter::<Value>()
-        .next()?
-        .ok()
-}
-
-/// Number of objects in a pool, as last reported by the OSDs; none if there is no such pool.
-///
-/// # Errors
-/// When the monitors do not answer.
-pub fn objects(cluster: &Cluster, pool: &str) -> Result<Option<u64>> {
-    let df = cluster.ask(&["df"])?;
-    let pools = df["pools"].as_array().context("df has no pools")?;
-    Ok(pools
-        .iter()
-        .find(|one| one["name"] == pool)
-        .map(|pool| pool["objects"].as_u64().unwrap_or(0)))
 }
 
 /// A field of a load's figures; NaN, which meets no limit, if it is missing.
@@ -223,24 +137,21 @@ mod tests {
 
     #[test]
     fn a_load_that_may_have_ended_proves_nothing() {
-        let child = std::process::Command::new("true").spawn().expect("starts");
+        let said = std::env::temp_dir().join(format!("nacre-load-{}.said", std::process::id()));
         let mut load = Load {
-            child,
-            said: PathBuf::new(),
+            client: Client::begin(&mut std::process::Command::new("true"), &said).expect("starts"),
             seconds: 3600,
-            ready: Instant::now(),
+            begun: Instant::now(),
         };
+        std::fs::remove_file(said).expect("removable");
         load.must_last(Duration::from_secs(60))
             .expect("an hour is enough");
-        load.seconds = 5;
+        load.seconds = 2;
         assert!(load.must_last(Duration::from_secs(3)).is_err());
     }
 
     #[test]
-    fn figures_are_found_among_other_output() {
-        let text = "nacre: a warning\n{\n \"ops\": 3\n}\n{\"second\": 1}\n";
-        assert_eq!(first_json(text).expect("found")["ops"], 3);
-        assert!(first_json("nothing").is_none() && first_json("{ broken").is_none());
+    fn a_missing_figure_meets_no_limit() {
         assert_eq!(field(&serde_json::json!({ "a": 2 }), "a"), 2.0);
         assert!(field(&Value::Null, "a").is_nan());
     }

@@ -1,13 +1,22 @@
-//! A cluster of processes over loopback TCP, controlled from outside: used by `./x bench` and `./x
-//! show`.
+//! A cluster of processes, controlled from outside: the only way in which `./x` starts, asks, kills,
+//! stops and takes down Nacre's daemons.
 //!
 //! ```text
-//!  init ─▶ start (mon.0 … osd.N) ─▶ ask: `nacre --json …` ─▶ kill, stop, resume, start again ─▶ dropped: `nacre down`, then killed
+//!  start: `cluster init`, mon.0 … osd.N ─┐                 ┌─▶ kill, end, signal, run again
+//!  up: `nacre up`, embedded or processes ┼─▶ Cluster ──────┼─▶ ask: `nacre --json …`, until its answer is the wanted one
+//!  at, on_ceph: one that is there        ┘    │            └─▶ clients in the background
+//!                                             └─ dropped: `nacre down`, then killed
 //! ```
+//! * [`client`]: a command in the background; [`load`], [`ledger`], [`history`]: those that work on
+//!   objects, record what was acknowledged, and record what was seen;
+//! * [`guard`]: cleans up after any end, Ctrl-C too.
+//!
 //! Invariant: every wait is bounded, and no daemon outlives the value. (Ctrl-C does not drop
 //! values: see [`guard`].)
 
+pub mod client;
 pub mod guard;
+pub mod history;
 pub mod ledger;
 pub mod load;
 
@@ -16,8 +25,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::fs::File;
+use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -25,12 +34,16 @@ use std::time::{Duration, Instant};
 
 /// No command that only queries or changes the map takes this long, even on a busy machine.
 const COMMAND_MAX: Duration = Duration::from_secs(60);
+/// `nacre up` waits until all daemons serve.
+const UP_MAX: Duration = Duration::from_mins(4);
 /// `nacre down` waits 20 s for each of its steps before it kills processes.
 const DOWN_MAX: Duration = Duration::from_mins(2);
 
-/// The disks of a cluster's OSDs.
+/// How a cluster differs from the usual one.
 #[derive(Clone, Copy, Default)]
-pub struct Disks<'a> {
+pub struct Setup<'a> {
+    /// The first daemon's address; the others listen on the following ones. `None`: all on one.
+    pub host: Option<&'a str>,
     /// Size of each store, as for `--osd-size`; `None`: the space of the disk.
     pub osd_size: Option<&'a str>,
     /// Whether device faults may be requested ([`Cluster::faults_file`]).
@@ -43,6 +56,8 @@ pub struct Cluster {
     dir: PathBuf,
     /// The value of `--cluster` for commands.
     place: OsString,
+    /// The network namespace of clients; `None`: that of this process.
+    pub clients: Option<PathBuf>,
     daemons: BTreeMap<String, Child>,
     /// Whether daemons look for faults of their devices in [`Self::faults_file`].
     faulty: bool,
@@ -56,49 +71,55 @@ impl Cluster {
     ///
     /// # Errors
     /// When the directory or the ports are in use, or an OSD does not come up.
-    pub fn start(nacre: &Path, dir: &Path, base_port: u16, mons: u32, osds: u32) -> Result<Self> {
-        Self::start_with(nacre, dir, base_port, mons, osds, &Disks::default())
-    }
-
-    /// As [`Self::start`], with the given disks.
-    ///
-    /// # Errors
-    /// As [`Self::start`].
-    pub fn start_with(
+    pub fn start(
         nacre: &Path,
         dir: &Path,
         base_port: u16,
         mons: u32,
         osds: u32,
-        disks: &Disks<'_>,
+        setup: &Setup<'_>,
     ) -> Result<Self> {
-        let mut init = Command::new(nacre);
-        init.args([
-            "cluster",
-            "init",
-            "--mons",
-            &mons.to_string(),
-            "--osds",
-            &osds.to_string(),
-        ]);
-        init.args(["--base-port", &base_port.to_string(), "--dir"])
-            .arg(dir);
-        if let Some(size) = disks.osd_size {
-            init.args(["--osd-size", size]);
-        }
-        succeeds(&mut init, COMMAND_MAX)?;
-        let mut cluster = Self::at(nacre, dir);
-        cluster.faulty = disks.faulty;
-        for id in 0..mons {
-            cluster.run("mon", id)?;
-        }
-        for id in 0..osds {
-            cluster.run("osd", id)?;
-        }
+        let mut cluster = Self::init(nacre, dir, base_port, mons, osds, setup)?;
+        cluster.run_all(mons, osds)?;
         for id in 0..osds {
             cluster.await_osd(id, true, COMMAND_MAX)?;
         }
         Ok(cluster)
+    }
+
+    /// Creates a cluster in a directory that does not exist yet; nothing runs.
+    ///
+    /// # Errors
+    /// When the directory or the ports are in use.
+    pub fn init(
+        nacre: &Path,
+        dir: &Path,
+        base_port: u16,
+        mons: u32,
+        osds: u32,
+        setup: &Setup<'_>,
+    ) -> Result<Self> {
+        let [port, mons, osds] = [base_port.into(), mons, osds].map(|number| number.to_string());
+        let mut words = vec!["cluster", "init", "--mons", &mons, "--osds", &osds];
+        words.extend(["--base-port", &port]);
+        for (option, value) in [("--osd-size", setup.osd_size), ("--host", setup.host)] {
+            words.extend(value.into_iter().flat_map(|value| [option, value]));
+        }
+        words.push("--dir");
+        run_nacre(nacre, COMMAND_MAX, &words, dir)?;
+        let mut cluster = Self::at(nacre, dir);
+        cluster.faulty = setup.faulty;
+        Ok(cluster)
+    }
+
+    /// Starts as many monitors and OSDs, from number 0 on.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn run_all(&mut self, mons: u32, osds: u32) -> Result<()> {
+        let mons = (0..mons).map(|id| ("mon", id));
+        let mut all = mons.chain((0..osds).map(|id| ("osd", id)));
+        all.try_for_each(|(kind, id)| self.run(kind, id).map(drop))
     }
 
     /// An existing cluster, none of whose daemons is a child of this process.
@@ -108,11 +129,13 @@ impl Cluster {
             nacre,
             dir,
             place,
+            clients: None,
             daemons: BTreeMap::new(),
             faulty: false,
             changes: Cell::new(0),
         }
     }
+
     /// An existing Ceph cluster, given by its configuration; servers of file systems have their
     /// logs in the directory.
     pub fn on_ceph(nacre: &Path, dir: &Path, conf: &Path) -> Self {
@@ -122,6 +145,27 @@ impl Cluster {
         cluster
     }
 
+    /// Runs `nacre up --detach` with more options, which creates the cluster if there is none;
+    /// returns its JSON output.
+    ///
+    /// # Errors
+    /// When it does not serve.
+    pub fn up(&self, more: &[&str]) -> Result<Value> {
+        let words = [&["up", "--detach"], more, &["--dir"]].concat();
+        run_nacre(&self.nacre, UP_MAX, &words, &self.dir)
+    }
+    /// Runs `nacre down`: ends everything that runs in the directory.
+    ///
+    /// # Errors
+    /// When something does not end.
+    pub fn down(&self) -> Result<()> {
+        run_nacre(&self.nacre, DOWN_MAX, &["down", "--dir"], &self.dir).map(drop)
+    }
+
+    /// The program.
+    pub fn nacre(&self) -> &Path {
+        &self.nacre
+    }
     /// Its directory.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -132,18 +176,31 @@ impl Cluster {
     /// # Errors
     /// When it does not start. Whether it keeps running is not known yet.
     pub fn run(&mut self, kind: &str, id: u32) -> Result<Instant> {
+        let (daemon, config) = (Command::new(&self.nacre), self.place.clone());
+        self.run_with(daemon, kind, id, &config)
+    }
+
+    /// The same with the environment of a command, to which the arguments are added, and with
+    /// another configuration.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn run_with(
+        &mut self,
+        mut daemon: Command,
+        kind: &str,
+        id: u32,
+        config: &OsStr,
+    ) -> Result<Instant> {
         let who = format!("{kind}.{id}");
-        let path = self.dir.join(format!("{who}.log"));
-        let log = File::options().create(true).append(true).open(&path);
-        let log = log.with_context(|| format!("opening {}", path.display()))?;
-        let mut daemon = Command::new(&self.nacre);
+        ensure!(!self.runs(&who), "{who} runs already");
         daemon
             .args([kind, "run", "--id", &id.to_string(), "--config"])
-            .arg(&self.place);
+            .arg(config);
         daemon
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(log);
+            .stderr(client::appended(&self.log(&who))?);
         if self.faulty {
             daemon.env("NACRE_DEVICE_FAULTS", self.faults_file());
         }
@@ -151,11 +208,18 @@ impl Cluster {
         let child = daemon
             .spawn()
             .with_context(|| format!("{who} does not start"))?;
-        ensure!(
-            self.daemons.insert(who.clone(), child).is_none(),
-            "{who} runs already"
-        );
+        self.daemons.insert(who, child);
         Ok(begun)
+    }
+
+    /// A daemon's log.
+    pub fn log(&self, who: &str) -> PathBuf {
+        self.dir.join(format!("{who}.log"))
+    }
+
+    /// Whether a daemon was started, and neither killed nor found to have ended.
+    pub fn runs(&self, who: &str) -> bool {
+        self.daemons.contains_key(who)
     }
 
     /// The file that daemons with faulty devices read before each call of a device
@@ -181,16 +245,15 @@ impl Cluster {
         Ok(status)
     }
 
-    /// The process of a daemon that this value started.
+    /// The process of a daemon: one that this value started, or one of `nacre up`.
     ///
     /// # Errors
     /// When there is none.
     pub fn pid(&self, who: &str) -> Result<u32> {
-        Ok(self
-            .daemons
-            .get(who)
-            .with_context(|| format!("{who} was not started"))?
-            .id())
+        match self.daemons.get(who) {
+            Some(child) => Ok(child.id()),
+            None => running(&self.dir, who),
+        }
     }
 
     /// All daemons that were started and not killed.
@@ -198,19 +261,25 @@ impl Cluster {
         self.daemons.values().map(Child::id)
     }
 
+    fn must_run(&mut self, who: &str) -> Result<()> {
+        ensure!(
+            self.ended(who)?.is_none(),
+            "{who} had ended by itself: see its log"
+        );
+        Ok(())
+    }
+    fn take(&mut self, who: &str) -> Result<Child> {
+        let child = self.daemons.remove(who);
+        child.with_context(|| format!("{who} was not started"))
+    }
+
     /// Kills a daemon as a crash would (`kill -9`).
     ///
     /// # Errors
     /// When it does not run.
     pub fn kill(&mut self, who: &str) -> Result<Instant> {
-        let mut child = self
-            .daemons
-            .remove(who)
-            .with_context(|| format!("{who} was not started"))?;
-        ensure!(
-            child.try_wait().context("waiting for a daemon")?.is_none(),
-            "{who} had ended by itself: see its log"
-        );
+        self.must_run(who)?;
+        let mut child = self.take(who)?;
         child.kill().with_context(|| format!("killing {who}"))?;
         let killed = Instant::now();
         child.wait().with_context(|| format!("waiting for {who}"))?;
@@ -222,22 +291,22 @@ impl Cluster {
     /// # Errors
     /// When it is not running, does not end, or fails.
     pub fn end(&mut self, who: &str) -> Result<Instant> {
-        let mut child = self
-            .daemons
-            .remove(who)
-            .with_context(|| format!("{who} was not started"))?;
-        ensure!(
-            child.try_wait().context("waiting for a daemon")?.is_none(),
-            "{who} had ended by itself: see its log"
-        );
-        signal(child.id(), "TERM")?;
-        let status = bounded::ended(&mut child, COMMAND_MAX)
-            .with_context(|| format!("{who} was told to end"))?;
+        self.must_run(who)?;
+        let status = self.end_anyhow(who, COMMAND_MAX)?;
         ensure!(
             ended_well(status),
             "{who} was told to end and ended badly ({status}): see its log"
         );
         Ok(Instant::now())
+    }
+
+    /// As [`Self::end`], for a daemon that may end badly or have ended: returns its exit status.
+    ///
+    /// # Errors
+    /// When it was not started, or does not end within `limit`.
+    pub fn end_anyhow(&mut self, who: &str, limit: Duration) -> Result<ExitStatus> {
+        let mut child = self.take(who)?;
+        terminated(&mut child, limit).with_context(|| format!("{who} was told to end"))
     }
 
     /// Sends a signal such as `STOP`.
@@ -249,9 +318,14 @@ impl Cluster {
         Ok(Instant::now())
     }
 
-    /// `nacre --json --cluster DIR`; the caller adds arguments.
+    /// `nacre --json --cluster DIR`, as a client; the caller adds arguments.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(&self.nacre);
+        self.command_in(self.clients.as_deref())
+    }
+
+    /// The same in another network namespace.
+    pub fn command_in(&self, namespace: Option<&Path>) -> Command {
+        let mut command = program_in(namespace, &self.nacre);
         command.args(["--json", "--cluster"]).arg(&self.place);
         command
     }
@@ -272,6 +346,29 @@ impl Cluster {
         succeeds(self.command().args(arguments), limit)
     }
 
+    /// As [`Self::ask_for`], with a path as the last argument.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub fn ask_with(&self, limit: Duration, arguments: &[&str], path: &Path) -> Result<Value> {
+        succeeds(self.command().args(arguments).arg(path), limit)
+    }
+
+    /// Asks until something is `found` in the answer.
+    ///
+    /// # Errors
+    /// That of a command that fails; also when nothing is found within `limit`: then `what` did not
+    /// happen.
+    pub fn until<T>(
+        &self,
+        what: &str,
+        limit: Duration,
+        arguments: &[&str],
+        found: impl Fn(&Value) -> Option<T>,
+    ) -> Result<T> {
+        bounded::until(what, limit, || Ok(found(&self.ask(arguments)?)))
+    }
+
     /// Waits until an OSD is up or down; returns the time at which this was observed.
     ///
     /// # Errors
@@ -280,8 +377,8 @@ impl Cluster {
         let who = format!("osd.{id}");
         let word = if up { "up" } else { "down" };
         bounded::until(&format!("{who} is {word}"), limit, || {
-            if let Some(child) = self.daemons.get_mut(&who)
-                && let Some(status) = child.try_wait().context("waiting for a daemon")?
+            if self.runs(&who)
+                && let Some(status) = self.ended(&who)?
             {
                 bail!("{who} ended by itself ({status}): see its log");
             }
@@ -317,6 +414,22 @@ impl Cluster {
         )
         .map(drop)
     }
+
+    /// What the cluster says of its state, for a finding.
+    pub fn describe(&self) -> String {
+        let queries = [
+            &["health", "detail"][..],
+            &["status"],
+            &["pg", "ls"],
+            &["osd", "tree"],
+            &["log", "last", "200"],
+        ];
+        let said = |words: &[&str]| match self.ask(words) {
+            Ok(answer) => format!("── {}\n{answer:#}\n", words.join(" ")),
+            Err(why) => format!("── {}\n{why:#}\n", words.join(" ")),
+        };
+        queries.map(said).concat()
+    }
 }
 
 impl Drop for Cluster {
@@ -326,18 +439,24 @@ impl Drop for Cluster {
             let _ = signal(pid, "CONT");
         }
         if !self.daemons.is_empty() && self.place == self.dir {
-            let _ = bounded::output(
-                Command::new(&self.nacre)
-                    .args(["down", "--dir"])
-                    .arg(&self.dir),
-                DOWN_MAX,
-            );
+            let _ = self.down();
         }
         for daemon in self.daemons.values_mut() {
             let _ = daemon.kill();
             let _ = daemon.wait();
         }
     }
+}
+
+/// Terminates a process, also one that is suspended, and waits for its end.
+fn terminated(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
+    let pid = child.id();
+    if child.try_wait().context("waiting for a daemon")?.is_none() {
+        signal(pid, "TERM")?;
+        // A suspended process cannot receive the signal: it is resumed, as service managers do.
+        let _ = signal(pid, "CONT");
+    }
+    bounded::ended(child, limit)
 }
 
 /// Whether a terminated daemon ended correctly. A daemon that had only just started does not handle
@@ -358,7 +477,48 @@ pub fn signal(pid: u32, name: &str) -> Result<()> {
     .map(drop)
 }
 
-/// Runs `nacre …`; returns its JSON output, or nothing if there is none.
+/// The process of a daemon according to its file in a cluster's directory: Nacre's or Ceph's.
+///
+/// # Errors
+/// When it does not run.
+pub fn running(dir: &Path, who: &str) -> Result<u32> {
+    let path = dir.join("run").join(format!("{who}.pid"));
+    let text = fs::read_to_string(&path)
+        .with_context(|| format!("{who} does not run: {}", path.display()))?;
+    let pid = text
+        .trim()
+        .parse()
+        .with_context(|| format!("{} holds no number", path.display()))?;
+    ensure!(
+        guard::processes(dir).iter().any(|(one, _)| *one == pid),
+        "{who} does not run: process {pid} is another"
+    );
+    Ok(pid)
+}
+
+/// The command that runs a program in a network namespace. The program replaces the one that enters
+/// the namespace: its process id is the child's.
+pub fn program_in(namespace: Option<&Path>, program: &Path) -> Command {
+    let Some(namespace) = namespace else {
+        return Command::new(program);
+    };
+    let mut command = Command::new("nsenter");
+    command
+        .arg(format!("--net={}", namespace.display()))
+        .arg(program);
+    command
+}
+
+/// Runs `nacre --json …` without a cluster, with a path as the last argument; returns its output.
+///
+/// # Errors
+/// As [`succeeds`].
+pub fn run_nacre(nacre: &Path, limit: Duration, words: &[&str], path: &Path) -> Result<Value> {
+    let mut command = Command::new(nacre);
+    succeeds(command.arg("--json").args(words).arg(path), limit)
+}
+
+/// Runs a program; returns its JSON output, or nothing if there is none.
 ///
 /// # Errors
 /// When it does not succeed within `limit`, with its output.
@@ -371,6 +531,11 @@ pub fn succeeds(command: &mut Command, limit: Duration) -> Result<Value> {
 pub fn all_groups(status: &Value, so: impl Fn(&str) -> bool) -> bool {
     let states = status["pgs"]["by_state"].as_object();
     states.is_some_and(|states| !states.is_empty() && states.keys().all(|state| so(state)))
+}
+
+/// Whether all PGs are clean.
+pub fn is_clean(status: &Value) -> bool {
+    all_groups(status, |state| state == "active+clean")
 }
 
 fn is_up(tree: &Value, id: u32) -> Option<bool> {
@@ -391,6 +556,16 @@ fn is_up(tree: &Value, id: u32) -> Option<bool> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn clean_is_all_groups_and_nothing_else() {
+        let status = |states| json!({ "pgs": { "by_state": states } });
+        assert!(is_clean(&status(json!({ "active+clean": 3 }))));
+        assert!(!is_clean(&status(
+            json!({ "active+clean": 3, "active+degraded": 1 })
+        )));
+        assert!(!is_clean(&status(json!({}))));
+    }
 
     #[test]
     fn an_osd_is_found_with_and_without_a_place() {

@@ -19,9 +19,9 @@ use crate::calls::{self, Calls, Disk, Found, Mounted};
 use crate::cluster::Cluster;
 use crate::{bounded, ceph};
 use anyhow::{Context, Result};
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 const STEP_MAX: Duration = Duration::from_mins(5);
@@ -213,21 +213,7 @@ fn on_ceph(site: &mut Site, archive: &Path) -> Result<Found> {
 /// # Errors
 /// When it is not mounted in time.
 pub fn ceph_fuse(conf: &Path, place: &Path) -> Result<Mount> {
-    fs::create_dir_all(place).context("a folder to mount at")?;
-    let log = conf.with_file_name("fuse.log");
-    let said = File::create(&log).context("a log")?;
     let mut command = Command::new("ceph-fuse");
-    command
-        .args(["-f", "-c"])
-        .arg(conf)
-        .arg(place)
-        .stdin(Stdio::null());
-    command
-        .stdout(said.try_clone().context("using a file twice")?)
-        .stderr(said);
-    Mount::await_mounted(
-        command.spawn().context("ceph-fuse does not start")?,
-        place,
-        &log,
-    )
+    command.args(["-f", "-c"]).arg(conf).arg(place);
+    Mount::begin(&mut command, place, &conf.with_file_name("fuse.log"))
 }

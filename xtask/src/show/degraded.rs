@@ -8,8 +8,8 @@
 use super::site::Site;
 use super::trees;
 use crate::bench::disk;
+use crate::cluster::Cluster;
 use crate::cluster::load::{Load, Work, field, overwrite};
-use crate::cluster::{Cluster, succeeds};
 use crate::machine::{self, cpu_seconds};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -62,7 +62,6 @@ pub fn run(site: &mut Site) -> Result<()> {
     cluster.await_osd(0, false, HANG)?;
     let overwritten = load.finish()?;
     let begun = Instant::now();
-    let mut kept = OVERWRITTEN;
     for (size, _, objects) in MIX {
         let work = Work {
             mode: "write",
@@ -71,10 +70,8 @@ pub fn run(site: &mut Site) -> Result<()> {
             objects,
             seconds: 3600,
             pool: "mixed",
-            kept,
             keep: true,
         };
-        kept += objects;
         let wrote = Load::begin(&cluster, work)?.finish()?;
         ensure!(
             field(&wrote, "ops") + field(&wrote, "unknown") == objects as f64,
@@ -227,12 +224,6 @@ fn back(site: &mut Site, cluster: &mut Cluster, object_bytes: f64, alone: &Value
 }
 
 fn export(cluster: &Cluster, to: &Path) -> Result<()> {
-    succeeds(
-        cluster
-            .command()
-            .args(["object", "export", "mixed"])
-            .arg(to),
-        HEALED_MAX,
-    )
-    .map(drop)
+    let words = ["object", "export", "mixed"];
+    cluster.ask_with(HEALED_MAX, &words, to).map(drop)
 }

@@ -9,12 +9,13 @@
 
 use super::mounted::{self, Mount};
 use super::site::Site;
-use crate::bounded::{self, Killed};
+use crate::bounded;
 use crate::cluster::Cluster;
+use crate::cluster::client::Client;
 use crate::machine::{self, resident_mib};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -128,7 +129,6 @@ fn bench(
     count: u64,
     keep: bool,
 ) -> Result<(Vec<Value>, f64)> {
-    let said = cluster.dir().join(format!("{dir}.json"));
     let mut command = cluster.command();
     command.args([
         "bench",
@@ -143,20 +143,13 @@ fn bench(
     if keep {
         command.arg("--keep");
     }
-    command.stdout(File::create(&said).context("a file for what it says")?);
     let (begun, mut peak) = (Instant::now(), 0.0_f64);
-    let mut child = Killed(command.spawn().context("`nacre bench files`")?);
-    let ended = bounded::until("names are made and removed", RUN_MAX, || {
+    let mut client = Client::begin(&mut command, &cluster.dir().join(format!("{dir}.said")))?;
+    bounded::until("names are made and removed", RUN_MAX, || {
         peak = peak.max(server_mib(cluster));
-        child.0.try_wait().context("waiting for it")
-    });
-    ensure!(
-        ended?.success(),
-        "`nacre bench files` failed: {}",
-        fs::read_to_string(&said).unwrap_or_default()
-    );
-    let said: Value =
-        serde_json::from_slice(&fs::read(&said).context("what it says")?).context("JSON")?;
+        client.ended()
+    })?;
+    let said = client.finish(Duration::ZERO)?;
     let rows = said.as_array().context("rows")?.clone();
     for row in &rows {
         let rate = row["per_s"].as_f64().context("a rate")?;

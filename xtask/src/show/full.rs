@@ -9,9 +9,9 @@
 
 use super::site::Site;
 use crate::chaos::disks::Small;
-use crate::cluster::ledger::{self, Ledger};
+use crate::cluster::ledger::Ledger;
 use crate::cluster::load::field;
-use crate::cluster::{Cluster, Disks, succeeds};
+use crate::cluster::{Cluster, Setup};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::fs;
@@ -36,12 +36,12 @@ const SOME: u64 = 20;
 /// # Errors
 /// When acknowledged data is missing, a daemon ends, or space is not reclaimed.
 pub fn run(site: &mut Site) -> Result<()> {
-    let disks = Disks {
+    let setup = Setup {
         osd_size: Some(OSD_SIZE),
-        ..Disks::default()
+        ..Setup::default()
     };
     {
-        let mut cluster = site.cluster_on(1, OSDS, &disks)?;
+        let mut cluster = site.cluster_with(1, OSDS, &setup)?;
         let capacity = filled(site, &mut cluster, "3 × 1 GiB", None)?;
         let (kept, written) = fragment(&cluster)?;
         let again = filled(site, &mut cluster, "fragmented", None)?;
@@ -73,14 +73,8 @@ pub fn run(site: &mut Site) -> Result<()> {
             return Ok(());
         }
     };
-    let mut cluster = Cluster::start_with(
-        &site.nacre,
-        &host.join("cluster"),
-        site.base_port,
-        1,
-        OSDS,
-        &disks,
-    )?;
+    let dir = host.join("cluster");
+    let mut cluster = Cluster::start(&site.nacre, &dir, site.base_port, 1, OSDS, &setup)?;
     filled(site, &mut cluster, "a host of 600 MiB", Some(&small)).map(drop)
 }
 
@@ -92,11 +86,8 @@ fn filled(site: &mut Site, cluster: &mut Cluster, what: &str, host: Option<&Smal
         cluster.ask(&["pool", "create", pool, "--size", "3", "--pg-num", "32"])?;
     }
     cluster.await_health(HEALED_MAX)?;
-    let load = Ledger::begin(
-        cluster,
-        &others,
-        &["--clients", "2", "--pause-ms", "5", "--seconds", "7200"],
-    )?;
+    let how = "--clients 2 --pause-ms 5 --seconds 7200";
+    let mut load = Ledger::begin(cluster, &others, how)?;
     let (mut sets, mut longest, mut taken) = (Vec::new(), 0.0_f64, 0.0);
     for (size, bytes) in SIZES.into_iter().zip([1048576.0, 65536.0, 4096.0, 100.0]) {
         let said = fill(cluster, "write", &full, size, 1_000_000, &[])?;
@@ -145,10 +136,7 @@ fn filled(site: &mut Site, cluster: &mut Cluster, what: &str, host: Option<&Smal
         cluster.kill(&format!("osd.{id}"))?;
     }
     cluster.kill("mon.0")?;
-    cluster.run("mon", 0)?;
-    for id in 0..OSDS {
-        cluster.run("osd", id)?;
-    }
+    cluster.run_all(1, OSDS)?;
     for id in 0..OSDS {
         cluster.await_osd(id, true, UP_MAX)?;
     }
@@ -169,7 +157,8 @@ fn filled(site: &mut Site, cluster: &mut Cluster, what: &str, host: Option<&Smal
     cluster.await_health(HEALED_MAX)?;
     site.figures
         .proved(&format!("{what}: HEALTH_OK after deleting"));
-    ledger::verify(cluster, &others, &load.end(UP_MAX)?)?;
+    load.end(UP_MAX)?;
+    load.verify(cluster)?;
     site.figures
         .proved(&format!("{what}: what the load was told is so"));
     Ok(taken)
@@ -212,20 +201,9 @@ fn fill(
     objects: u64,
     more: &[&str],
 ) -> Result<Value> {
-    let mut command = cluster.command();
-    command.args([
-        "bench",
-        "fill",
-        mode,
-        "--set",
-        &format!("{pool}-{size}"),
-        "--size",
-        size,
-        "--pool",
-        pool,
-    ]);
-    command
-        .args(["--objects", &objects.max(1).to_string()])
-        .args(more);
-    succeeds(&mut command, FILL_MAX)
+    let (set, objects) = (format!("{pool}-{size}"), objects.max(1).to_string());
+    let mut words = vec!["bench", "fill", mode, "--set", &set, "--size", size];
+    words.extend(["--pool", pool, "--objects", &objects]);
+    words.extend(more);
+    cluster.ask_for(FILL_MAX, &words)
 }

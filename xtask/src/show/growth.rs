@@ -7,9 +7,8 @@
 //! ```
 
 use super::site::Site;
-use crate::bounded;
+use crate::cluster::Cluster;
 use crate::cluster::load::field;
-use crate::cluster::{Cluster, succeeds};
 use crate::machine::{resident_mib, written_bytes};
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -41,17 +40,9 @@ pub fn run(site: &mut Site) -> Result<()> {
     let mut total = 0;
     for count in LIVES {
         total += count;
-        let mut command = cluster.command();
-        command.args([
-            "bench",
-            "lives",
-            &count.to_string(),
-            "--at-once",
-            "16",
-            "--pool",
-            "lives",
-        ]);
-        let said = succeeds(&mut command, WORK_MAX)?;
+        let number = count.to_string();
+        let words = ["bench", "lives", &number, "--at-once", "16", "--pool"];
+        let said = cluster.ask_for(WORK_MAX, &[&words[..], &["lives"]].concat())?;
         let what = format!("{total} clients");
         site.figures.note(
             &format!("{what}: the last {count} in"),
@@ -133,11 +124,7 @@ fn look(cluster: &mut Cluster) -> Result<Seen> {
     let memory = resident_mib(cluster.pid("osd.1")?)?;
     cluster.end("osd.2")?;
     cluster.await_osd(2, false, HANG)?;
-    let mut command = cluster.command();
-    succeeds(
-        command.args(["bench", "lives", "1", "--pool", "lives"]),
-        HANG,
-    )?;
+    cluster.ask_for(HANG, &["bench", "lives", "1", "--pool", "lives"])?;
     let begun = cluster.run("osd", 2)?;
     cluster.await_osd(2, true, HANG)?;
     cluster.await_health(HEALED_MAX)?;
@@ -150,11 +137,10 @@ fn look(cluster: &mut Cluster) -> Result<Seen> {
 }
 
 fn fill(cluster: &Cluster, size: &str, count: u64) -> Result<Value> {
-    let mut command = cluster.command();
-    command.args([
-        "bench", "fill", "write", "--set", size, "--size", size, "--depth", "128", "--pool", "many",
-    ]);
-    let said = succeeds(command.args(["--objects", &count.to_string()]), WORK_MAX)?;
+    let objects = count.to_string();
+    let mut words = vec!["bench", "fill", "write", "--set", size, "--size", size];
+    words.extend(["--depth", "128", "--pool", "many", "--objects", &objects]);
+    let said = cluster.ask_for(WORK_MAX, &words)?;
     ensure!(
         field(&said, "done") == count as f64,
         "not all objects were written: {said}"
@@ -167,18 +153,18 @@ fn fill(cluster: &Cluster, size: &str, count: u64) -> Result<Value> {
 fn trim(cluster: &Cluster) -> Result<f64> {
     // Three times the clones' bytes, minus their index.
     const CLONES: f64 = 3.0 * 50e6;
-    let used = || cluster.ask(&["df"]).map(|df| field(&df, "used_bytes"));
+    let used = |df: &Value| field(df, "used_bytes");
     sleep(SETTLED);
-    let before = used()?;
+    let before = used(&cluster.ask(&["df"])?);
     cluster.ask(&["pool", "snap", "create", "many", "s"])?;
     fill(cluster, "64KiB", OVERWRITTEN)?;
-    bounded::until("the clones are counted", HANG, || {
-        Ok((used()? > before + CLONES).then_some(()))
+    cluster.until("the clones are counted", HANG, &["df"], |df| {
+        (used(df) > before + CLONES).then_some(())
     })?;
     cluster.ask(&["pool", "snap", "rm", "many", "s"])?;
     let begun = Instant::now();
-    bounded::until("the clones are gone", WORK_MAX, || {
-        Ok((used()? < before + CLONES / 10.0).then_some(()))
+    cluster.until("the clones are gone", WORK_MAX, &["df"], |df| {
+        (used(df) < before + CLONES / 10.0).then_some(())
     })?;
     Ok(begun.elapsed().as_secs_f64())
 }

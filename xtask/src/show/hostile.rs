@@ -2,7 +2,6 @@
 //! with little effect on other clients (MAL-24).
 
 use super::site::Site;
-use crate::bounded;
 use crate::cluster::load::{Load, Work};
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
@@ -10,7 +9,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::Duration;
 
 const HANG: Duration = Duration::from_mins(5);
@@ -55,7 +53,6 @@ fn peaceful(pool: &str, seconds: u64) -> Work<'_> {
         objects: 512,
         seconds,
         pool,
-        kept: 0,
         keep: false,
     }
 }
@@ -91,24 +88,16 @@ pub fn run(site: &mut Site) -> Result<()> {
             &Load::begin(&cluster, peaceful("quiet", seconds))?.finish()?
         ));
         let others = Load::begin(&cluster, peaceful("others", seconds))?;
-        let mut command = cluster.command();
-        command.args([
+        let sending = (seconds - 6).to_string();
+        let words = [
             "bench",
             "scripts",
-            "--json",
             "--pool",
             "hostile",
             "--seconds",
-            &(seconds - 6).to_string(),
-        ]);
-        let output = bounded::output(command.arg(&folder).stdin(Stdio::null()), HANG)?;
-        ensure!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        let said: Value =
-            serde_json::from_slice(&output.stdout).context("what `bench scripts` printed")?;
+            &sending,
+        ];
+        let said = cluster.ask_with(HANG, &words, &folder)?;
         meanwhile.push(p99(&others.finish()?));
         sent += said["sent"].as_u64().context("no count")?;
         stopped = 0;

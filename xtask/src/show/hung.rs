@@ -4,9 +4,10 @@
 
 use super::site::Site;
 use crate::bounded;
+use crate::cluster::Setup;
 use crate::cluster::load::{Load, Work, field, overwrite};
-use crate::cluster::{Cluster, Disks};
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -26,14 +27,11 @@ const LOADS: [(&str, u32); 2] = [("one", 1), ("many", 16)];
 /// # Errors
 /// When data differs from what was written, or the disk is never named.
 pub fn run(site: &mut Site) -> Result<()> {
-    let mut cluster = site.cluster_on(
-        1,
-        3,
-        &Disks {
-            faulty: true,
-            ..Disks::default()
-        },
-    )?;
+    let setup = Setup {
+        faulty: true,
+        ..Setup::default()
+    };
+    let mut cluster = site.cluster_with(1, 3, &setup)?;
     for (pool, _) in LOADS {
         cluster.ask(&["pool", "create", pool, "--size", "3", "--pg-num", "32"])?;
     }
@@ -51,9 +49,13 @@ pub fn run(site: &mut Site) -> Result<()> {
         let begun = Instant::now();
         fs::write(cluster.faults_file(), "osd.1/ flush hang 60000\n")
             .context("asking for a fault")?;
-        let named = bounded::until("health names the disk", HANG, || {
-            Ok(names_disk(&cluster)?.then(|| begun.elapsed().as_secs_f64()))
-        })?;
+        cluster.until(
+            "health names the disk",
+            HANG,
+            &["health", "detail"],
+            |health| names_disk(health).then_some(()),
+        )?;
+        let named = begun.elapsed().as_secs_f64();
         site.figures.at_most(
             NAMED_S,
             &format!("{what}: health names the disk after"),
@@ -88,11 +90,8 @@ pub fn run(site: &mut Site) -> Result<()> {
 }
 
 /// Whether health names the disk that does not answer.
-fn names_disk(cluster: &Cluster) -> Result<bool> {
-    let health = cluster.ask(&["health", "detail"])?;
-    let checks = health["checks"]
-        .as_array()
-        .context("health has no checks")?;
-    let slow = checks.iter().find(|check| check["code"] == "DEVICE_SLOW");
-    Ok(slow.is_some_and(|check| check.to_string().contains("osd.1")))
+fn names_disk(health: &Value) -> bool {
+    let mut checks = health["checks"].as_array().into_iter().flatten();
+    let slow = checks.find(|check| check["code"] == "DEVICE_SLOW");
+    slow.is_some_and(|check| check.to_string().contains("osd.1"))
 }

@@ -7,16 +7,12 @@
 
 use super::site::Site;
 use crate::cluster::Cluster;
-use crate::{bounded, cluster};
-use anyhow::{Context, Result, ensure};
-use serde_json::Value;
-use std::fs::{self, File};
-use std::process::{Command, Stdio};
+use crate::cluster::history::History;
+use anyhow::{Result, ensure};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const HANG: Duration = Duration::from_mins(5);
-const CHECK_MAX: Duration = Duration::from_mins(10);
 /// Duration of undisturbed work between two faults.
 const CALM: Duration = Duration::from_secs(2);
 /// Minimum number of operations: fewer would prove little.
@@ -48,27 +44,11 @@ pub fn run(site: &mut Site) -> Result<()> {
     // Duration of the faults; the clients start before them and end after them.
     let faults_for = Duration::from_secs(site.seconds.unwrap_or(70).max(60));
     let seconds = faults_for + CALM * 5;
-    let (file, said) = (site.dir.join("keys.history"), site.dir.join("keys.json"));
-    let mut command = cluster.command();
-    command.args([
-        "bench",
-        "keys",
-        "--clients",
-        "8",
-        "--watchers",
-        "4",
-        "--keys",
-        "4",
-    ]);
-    command
-        .args(["--seconds", &seconds.as_secs().to_string(), "--history"])
-        .arg(&file);
-    let out = File::create(&said).context("a file for what the clients say")?;
-    let mut clients = command
-        .stdin(Stdio::null())
-        .stdout(out)
-        .spawn()
-        .context("nacre does not start")?;
+    let how = format!(
+        "keys --clients 8 --watchers 4 --keys 4 --seconds {}",
+        seconds.as_secs()
+    );
+    let mut history = History::begin(&cluster, "keys", &how)?;
 
     let mut mistreat = || -> Result<(u32, u32)> {
         let (begun, mut killed, mut stopped) = (Instant::now(), 0, 0);
@@ -94,42 +74,16 @@ pub fn run(site: &mut Site) -> Result<()> {
                 }
             }
             sleep(CALM);
-            ensure!(
-                clients
-                    .try_wait()
-                    .context("waiting for the clients")?
-                    .is_none(),
-                "the clients ended before the faults did"
-            );
+            history.clients.must_run()?;
         }
         Ok((killed, stopped))
     };
-    let mistreated = mistreat();
-    if mistreated.is_err() {
-        let _ = clients.kill();
-    }
-    let status = bounded::ended(&mut clients, seconds + HANG).context("the clients");
-    let (killed, stopped) = mistreated?;
-    ensure!(
-        status?.success(),
-        "a client or watcher could not go on, or was told what cannot be"
-    );
-    let found: Value =
-        serde_json::from_str(&fs::read_to_string(&said)?).context("what the clients found")?;
+    let (killed, stopped) = mistreat()?;
+    let (found, _) = history.finish(&cluster, seconds + HANG)?;
     let operations = found["operations"].as_u64().unwrap_or(0);
     ensure!(
         operations >= OPERATIONS_MIN,
         "{operations} operations are too few to show anything: {found}"
-    );
-
-    let mut check = Command::new(&site.nacre);
-    let judged = cluster::succeeds(
-        check.args(["--json", "history", "check"]).arg(&file),
-        CHECK_MAX,
-    )?;
-    ensure!(
-        judged["linearizable"] == true,
-        "the history is not linearizable: {judged}"
     );
     let figure = |field: &str| found[field].as_f64().unwrap_or(f64::NAN);
     site.figures.note(
@@ -163,15 +117,10 @@ pub fn run(site: &mut Site) -> Result<()> {
 }
 
 fn leader(cluster: &Cluster) -> Result<u32> {
-    let begun = Instant::now();
-    loop {
-        let leader = cluster.ask(&["mon", "stat"])?["leader"]
-            .as_u64()
-            .and_then(|id| u32::try_from(id).ok());
-        if let Some(leader) = leader {
-            return Ok(leader);
-        }
-        ensure!(begun.elapsed() < HANG, "the monitors have no leader");
-        sleep(Duration::from_millis(100));
-    }
+    cluster.until(
+        "the monitors have a leader",
+        HANG,
+        &["mon", "stat"],
+        |stat| u32::try_from(stat["leader"].as_u64()?).ok(),
+    )
 }

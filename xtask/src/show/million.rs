@@ -2,13 +2,13 @@
 //! few.
 
 use super::site::Site;
-use crate::bounded::{self, Killed};
+use crate::bounded;
+use crate::cluster::client::Client;
 use crate::cluster::load::{Load, Work, field};
 use crate::cluster::{Cluster, all_groups};
 use crate::machine::resident_mib;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use std::fs::{self, File};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -60,7 +60,6 @@ fn many(site: &mut Site, objects: u64) -> Result<()> {
         objects,
         seconds: 7200,
         pool: "many",
-        kept: 0,
         keep: true,
     };
     let wrote = Load::begin(&cluster, work)?.finish()?;
@@ -97,7 +96,6 @@ fn many(site: &mut Site, objects: u64) -> Result<()> {
         mode: "overwrite",
         objects: 1000,
         seconds: 3,
-        kept: objects,
         keep: false,
         ..work
     };
@@ -109,24 +107,17 @@ fn many(site: &mut Site, objects: u64) -> Result<()> {
 /// Kills the OSD and checks its store, with all data: measures memory and time (F53).
 fn check_store(site: &mut Site, cluster: &mut Cluster, objects: u64) -> Result<()> {
     cluster.kill("osd.0")?;
-    let said = cluster.dir().join("check.json");
     let mut command = cluster.command();
     command
         .args(["store", "check"])
         .arg(cluster.dir().join("osd.0"));
-    command.stdout(File::create(&said).context("a file for what the check says")?);
     let (begun, mut peak) = (Instant::now(), 0.0_f64);
-    let mut child = Killed(command.spawn().context("`nacre store check`")?);
-    let ended = bounded::until("the store is checked", CHECK_MAX, || {
-        peak = peak.max(resident_mib(child.0.id()).unwrap_or(0.0));
-        child.0.try_wait().context("waiting for the check")
-    });
-    ensure!(
-        ended?.success(),
-        "the store is not sound: {}",
-        fs::read_to_string(&said).unwrap_or_default()
-    );
-    let said: Value = serde_json::from_slice(&fs::read(&said).context("what the check says")?)?;
+    let mut check = Client::begin(&mut command, &cluster.dir().join("check.said"))?;
+    bounded::until("the store is checked", CHECK_MAX, || {
+        peak = peak.max(resident_mib(check.pid()).unwrap_or(0.0));
+        check.ended()
+    })?;
+    let said = check.finish(Duration::ZERO)?;
     let found = said["stores"][0]["objects"]
         .as_u64()
         .context("how many objects it found")?;
@@ -162,8 +153,8 @@ fn again(cluster: &mut Cluster) -> Result<(Duration, Duration, f64)> {
 }
 
 fn await_serving(cluster: &Cluster) -> Result<()> {
-    bounded::until("all groups serve", HANG, || {
-        Ok(is_serving(&cluster.ask(&["status"])?).then_some(()))
+    cluster.until("all groups serve", HANG, &["status"], |status| {
+        is_serving(status).then_some(())
     })
 }
 

@@ -10,12 +10,12 @@ use super::site::Site;
 use crate::bounded;
 use crate::ceph::Throwaway;
 use crate::cluster::Cluster;
+use crate::cluster::client::Client;
 use crate::install::is_root;
-use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
-use std::fs::{self, File};
+use anyhow::{Context, Result, ensure};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The file system.
@@ -85,24 +85,21 @@ pub fn serve_on_ceph(site: &Site) -> Result<(Throwaway, Cluster)> {
 /// # Errors
 /// When none does.
 pub fn await_server(cluster: &Cluster) -> Result<String> {
-    await_ranks(1, |words| cluster.ask(words))?
-        .pop()
-        .context("one of one")
+    await_ranks(cluster, 1)?.pop().context("one of one")
 }
 
-/// Waits until all `ranks` ranks have a server; returns their names, by rank. `ask` runs a command
-/// of the cluster.
+/// Waits until all `ranks` ranks have a server; returns their names, by rank.
 ///
 /// # Errors
 /// When a rank has none.
-pub fn await_ranks(ranks: usize, ask: impl Fn(&[&str]) -> Result<Value>) -> Result<Vec<String>> {
-    bounded::until("servers have the file system", READY_MAX, || {
-        let status = ask(&["fs", "status", NAME])?;
+pub fn await_ranks(cluster: &Cluster, ranks: usize) -> Result<Vec<String>> {
+    let (what, words) = ("servers have the file system", ["fs", "status", NAME]);
+    cluster.until(what, READY_MAX, &words, |status| {
         let rows = status.as_array().into_iter().flatten();
         let servers: Option<Vec<String>> = rows
             .map(|row| row["server"].as_str().map(str::to_owned))
             .collect();
-        Ok(servers.filter(|servers| servers.len() == ranks))
+        servers.filter(|servers| servers.len() == ranks)
     })
 }
 
@@ -126,25 +123,33 @@ pub fn requests(cluster: &Cluster) -> Result<f64> {
 /// The findings.
 pub fn check(site: &mut Site, cluster: &Cluster) -> Result<()> {
     let begun = Instant::now();
-    let output = bounded::output(cluster.command().args(["fs", "check", NAME]), CHECK_MAX)?;
-    if !output.status.success() {
-        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-        bail!(
-            "`fs check` ({}): {} {}",
-            output.status,
-            said(&output.stdout),
-            said(&output.stderr)
-        );
-    }
+    is_consistent(cluster)?;
     site.figures
         .note("fs check: took", begun.elapsed().as_secs_f64(), "s");
     site.figures.proved("fs check finds nothing");
     Ok(())
 }
 
+/// The check alone.
+///
+/// # Errors
+/// The findings.
+pub fn is_consistent(cluster: &Cluster) -> Result<()> {
+    let output = bounded::output(cluster.command().args(["fs", "check", NAME]), CHECK_MAX)?;
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    ensure!(
+        output.status.success(),
+        "`fs check` ({}): {} {}",
+        output.status,
+        said(&output.stdout),
+        said(&output.stderr)
+    );
+    Ok(())
+}
+
 /// A mounted file system, served by a separate process.
 pub struct Mount {
-    child: Child,
+    client: Client,
     dir: PathBuf,
 }
 
@@ -171,34 +176,22 @@ impl Mount {
     /// # Errors
     /// As [`Self::new`].
     pub fn with(mut command: Command, dir: &Path, log: &Path) -> Result<Self> {
-        fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
-        let out = File::options().create(true).append(true).open(log);
-        let out = out.with_context(|| format!("opening {}", log.display()))?;
-        command
-            .args(["mount", "-f", "--fs", NAME, "-o", "allow_other"])
-            .arg(dir);
-        command
-            .stdin(Stdio::null())
-            .stdout(out.try_clone().context("using a file twice")?)
-            .stderr(out);
-        let child = command.spawn().context("nacre does not start")?;
-        Self::await_mounted(child, dir, log)
+        command.args(["mount", "-f", "--fs", NAME, "-o", "allow_other"]);
+        Self::begin(command.arg(dir), dir, log)
     }
 
-    /// Waits for a process that mounts the directory.
+    /// Runs a program that mounts something in a new directory.
     ///
     /// # Errors
     /// When it ends, or takes too long.
-    pub fn await_mounted(child: Child, dir: &Path, log: &Path) -> Result<Self> {
+    pub fn begin(command: &mut Command, dir: &Path, log: &Path) -> Result<Self> {
+        fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
         let mut mount = Self {
-            child,
+            client: Client::begin(command, log)?,
             dir: dir.to_owned(),
         };
         bounded::until(&format!("{} is mounted", dir.display()), READY_MAX, || {
-            if let Some(status) = mount.child.try_wait().context("waiting for a mount")? {
-                let said = fs::read_to_string(log).unwrap_or_default();
-                bail!("the mount ended ({status}): {}", said.trim());
-            }
+            mount.client.must_run()?;
             Ok(is_mounted(dir).then_some(()))
         })?;
         Ok(mount)
@@ -210,7 +203,7 @@ impl Mount {
     }
     /// The process that serves it.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.client.pid()
     }
 
     /// Unmounts it, and waits for its process; written data is safe afterwards.
@@ -219,8 +212,10 @@ impl Mount {
     /// When it fails.
     pub fn end(mut self) -> Result<()> {
         unmount(&self.dir)?;
-        let status =
-            bounded::ended(&mut self.child, UMOUNT_MAX).context("a mount that was unmounted")?;
+        let status = self
+            .client
+            .wait(UMOUNT_MAX)
+            .context("a mount that was unmounted")?;
         ensure!(
             status.success(),
             "a mount was unmounted and ended badly ({status}): see its log"
@@ -233,10 +228,7 @@ impl Mount {
     /// # Errors
     /// When it has ended.
     pub fn must_run(&mut self) -> Result<()> {
-        match self.child.try_wait().context("waiting for a mount")? {
-            None => Ok(()),
-            Some(status) => bail!("a mount had ended by itself ({status}): see its log"),
-        }
+        self.client.must_run()
     }
 
     /// Kills its process, like a crash; returns the time.
@@ -245,16 +237,14 @@ impl Mount {
     /// When it does not run.
     pub fn kill(mut self) -> Result<Instant> {
         self.must_run()?;
-        self.child.kill().context("killing a mount")?;
-        Ok(Instant::now())
+        Ok(self.client.kill())
     }
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
         // Calls in flight fail from here on, so that programs in the directory end.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.client.kill();
         if is_mounted(&self.dir) {
             let _ = bounded::output(Command::new("umount").arg("-l").arg(&self.dir), UMOUNT_MAX);
         }

@@ -11,14 +11,15 @@
 use super::site::Site;
 use super::trees;
 use crate::bounded;
+use crate::cluster::client::Client;
 use crate::cluster::load::{Load, field, overwrite};
-use crate::cluster::{Cluster, all_groups, succeeds};
-use anyhow::{Context, Result, bail, ensure};
+use crate::cluster::{Cluster, is_clean};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
-use std::{fs, iter};
 
 const UP_MAX: Duration = Duration::from_mins(2);
 const HEALED_MAX: Duration = Duration::from_mins(5);
@@ -43,9 +44,7 @@ pub fn run(site: &mut Site) -> Result<()> {
 
     forms(site, &dir, &tree)?;
     let mut cluster = Cluster::at(&site.nacre, &dir);
-    for (kind, id) in iter::once(("mon", 0)).chain((0..OSDS).map(|id| ("osd", id))) {
-        cluster.run(kind, id)?;
-    }
+    cluster.run_all(1, OSDS)?;
     await_clean(&cluster, None)?;
     monitors(site, &mut cluster)?;
     tree.is_there(&cluster)?;
@@ -68,23 +67,11 @@ struct Tree {
 
 impl Tree {
     fn import(&self, cluster: &Cluster) -> Result<()> {
-        succeeds(
-            cluster
-                .command()
-                .args(["object", "import", "data"])
-                .arg(&self.from),
-            COPY_MAX,
-        )
-        .map(drop)
+        let words = ["object", "import", "data"];
+        cluster.ask_with(COPY_MAX, &words, &self.from).map(drop)
     }
     fn is_there(&self, cluster: &Cluster) -> Result<()> {
-        succeeds(
-            cluster
-                .command()
-                .args(["object", "export", "data"])
-                .arg(&self.to),
-            COPY_MAX,
-        )?;
+        cluster.ask_with(COPY_MAX, &["object", "export", "data"], &self.to)?;
         trees::same(&self.from, &self.to).context("the tree imported in the beginning")?;
         fs::remove_dir_all(&self.to).context("removing what was exported")
     }
@@ -92,25 +79,9 @@ impl Tree {
 
 /// The same directory in one process, in many, and in one again.
 fn forms(site: &mut Site, dir: &Path, tree: &Tree) -> Result<()> {
-    let up = |more: &[&str]| {
-        let mut up = Command::new(&site.nacre);
-        up.args(["--json", "up"]).args(more).arg("--dir").arg(dir);
-        up
-    };
     let cluster = Cluster::at(&site.nacre, dir);
     let port = site.base_port.to_string();
-    succeeds(
-        &mut up(&[
-            "--detach",
-            "--osds",
-            "4",
-            "--mons",
-            "1",
-            "--base-port",
-            &port,
-        ]),
-        UP_MAX,
-    )?;
+    cluster.up(&["--osds", "4", "--mons", "1", "--base-port", &port])?;
     cluster.ask(&["pool", "create", "clients", "--size", "3", "--pg-num", "32"])?;
     tree.import(&cluster)?;
     let verify = |what: &str, site: &mut Site| -> Result<()> {
@@ -118,34 +89,22 @@ fn forms(site: &mut Site, dir: &Path, tree: &Tree) -> Result<()> {
             .and_then(Load::finish)
             .context(what.to_owned())?;
         tree.is_there(&cluster)?;
-        cluster.ask_for(UP_MAX, &["down"])?;
+        cluster.down()?;
         site.figures.proved(what);
         Ok(())
     };
-    let (mut processes, mut here) = (up(&["--processes", "--detach"]), up(&[]));
     verify("nacre up --detach: data read back", site)?;
-    succeeds(&mut processes, UP_MAX)?;
+    cluster.up(&["--processes"])?;
     verify("nacre up --processes --detach: data read back", site)?;
-    let child = here
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let mut child = child.context("nacre does not start")?;
-    let serves = bounded::until("nacre up serves", UP_MAX, || {
-        if let Some(status) = child.try_wait().context("waiting for nacre up")? {
-            bail!("nacre up ended ({status})");
-        }
+    let mut up = Command::new(&site.nacre);
+    up.args(["--json", "up", "--dir"]).arg(dir);
+    let mut up = Client::begin(&mut up, &site.dir.join("up.said"))?;
+    bounded::until("nacre up serves", UP_MAX, || {
+        up.must_run()?;
         Ok(cluster.ask(&["status"]).ok().filter(is_clean))
-    });
-    let verified = serves.and_then(|_| verify("nacre up: data read back", site));
-    if verified.is_err() {
-        let _ = child.kill();
-    }
-    let status = bounded::ended(&mut child, UP_MAX).context("nacre up, told to end");
-    verified?;
-    ensure!(status?.success(), "nacre up ended badly");
-    Ok(())
+    })?;
+    verify("nacre up: data read back", site)?;
+    up.finish(UP_MAX).map(drop)
 }
 
 /// One monitor becomes three, then the first one dies.
@@ -201,13 +160,11 @@ fn split(site: &mut Site, cluster: &Cluster) -> Result<()> {
     let load = Load::begin(cluster, overwrite("split", 12))?;
     let begun = Instant::now();
     cluster.ask(&["pool", "set", "split", "pg_num", "64"])?;
-    bounded::until("the split groups are clean", HEALED_MAX, || {
-        let groups = cluster.ask(&["pg", "ls", "--pool", "split"])?;
-        let groups = groups["pgs"].as_array().context("pg ls has no pgs")?;
-        Ok(
-            (groups.len() == 64 && groups.iter().all(|group| group["state"] == "active+clean"))
-                .then_some(()),
-        )
+    let words = ["pg", "ls", "--pool", "split"];
+    cluster.until("the split groups are clean", HEALED_MAX, &words, |groups| {
+        let groups = groups["pgs"].as_array()?;
+        (groups.len() == 64 && groups.iter().all(|group| group["state"] == "active+clean"))
+            .then_some(())
     })?;
     site.figures.note(
         "16 groups split into 64 under load, clean after",
@@ -327,10 +284,6 @@ fn votes(stat: &Value) -> usize {
         .count()
 }
 
-fn is_clean(status: &Value) -> bool {
-    all_groups(status, |state| state == "active+clean")
-}
-
 /// Waits until all PGs are clean, and an OSD has none (`true`) or some (`false`).
 fn await_clean(cluster: &Cluster, osd: Option<(u32, bool)>) -> Result<()> {
     bounded::until("all groups are clean", HEALED_MAX, || {
@@ -359,15 +312,5 @@ mod tests {
         let mon = |role, reachable| json!({ "role": role, "reachable": reachable });
         let stat = json!({ "mons": [mon("leader", true), mon("follower", true), mon("follower", false), mon("catching up", true)] });
         assert_eq!(votes(&stat), 2);
-    }
-
-    #[test]
-    fn clean_is_all_groups_and_nothing_else() {
-        let status = |states| json!({ "pgs": { "by_state": states } });
-        assert!(is_clean(&status(json!({ "active+clean": 3 }))));
-        assert!(!is_clean(&status(
-            json!({ "active+clean": 3, "active+degraded": 1 })
-        )));
-        assert!(!is_clean(&status(json!({}))));
     }
 }

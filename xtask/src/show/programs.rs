@@ -2,13 +2,12 @@
 //! no call fails, every answer names the activation that ran (MAL-01, -02, -06).
 
 use super::site::Site;
+use crate::bounded;
 use crate::cluster::Cluster;
+use crate::cluster::client::Client;
 use crate::cluster::load::{self, Load};
-use crate::{bounded, cluster};
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
-use std::fs::{self, File};
-use std::process::Stdio;
+use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -58,7 +57,6 @@ pub fn run(site: &mut Site) -> Result<()> {
     let installed = cluster.ask(&["class", "install", "zlog", &one])?;
     let first = installed["activation"].as_u64().context("an activation")?;
 
-    let said = site.dir.join("calls.json");
     let mut command = cluster.command();
     command.args([
         "bench",
@@ -80,12 +78,7 @@ pub fn run(site: &mut Site) -> Result<()> {
         "--pool",
         "logs",
     ]);
-    let out = File::create(&said).context("a file for the calls")?;
-    let mut calls = command
-        .stdin(Stdio::null())
-        .stdout(out)
-        .spawn()
-        .context("nacre does not start")?;
+    let calls = Client::begin(&mut command, &site.dir.join("calls.said"))?;
     sleep(STEP);
     let warm = counted(&cluster, "contexts ")?;
     let upgraded = cluster.ask(&["class", "install", "zlog", &two])?;
@@ -94,10 +87,7 @@ pub fn run(site: &mut Site) -> Result<()> {
     sleep(STEP);
     let cold = counted(&cluster, "contexts ")?;
     let fetched = counted(&cluster, "programs ")?;
-    let status = bounded::ended(&mut calls, Duration::from_secs(24) + HANG).context("the calls")?;
-    ensure!(status.success(), "the calls could not go on");
-    let found: Value =
-        serde_json::from_str(&fs::read_to_string(&said)?).context("what the calls found")?;
+    let found = calls.finish(Duration::from_secs(24) + HANG)?;
     others.finish()?;
 
     ensure!(
@@ -175,7 +165,7 @@ fn the_whole_life(cluster: &Cluster) -> Result<()> {
     .context("writing a source")?;
     let refused = |arguments: &[&str], says: &str| -> Result<()> {
         let mut command = cluster.command();
-        let output = bounded::output(command.args(arguments).stdin(Stdio::null()), HANG)?;
+        let output = bounded::output(command.args(arguments), HANG)?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(
             !output.status.success() && said.contains(says),
@@ -200,5 +190,5 @@ fn the_whole_life(cluster: &Cluster) -> Result<()> {
         ],
         "no_such_method",
     )?;
-    cluster::succeeds(cluster.command().args(["class", "diff", "zlog"]), HANG).map(drop)
+    cluster.ask_for(HANG, &["class", "diff", "zlog"]).map(drop)
 }

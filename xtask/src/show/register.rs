@@ -1,14 +1,12 @@
 //! The history of shared registers that clients see while OSDs die and hang is linearizable.
 
 use super::site::Site;
-use crate::{bounded, cluster};
-use anyhow::{Context, Result, ensure};
-use std::process::{Command, Stdio};
+use crate::cluster::history::History;
+use anyhow::Result;
 use std::thread::sleep;
 use std::time::Duration;
 
 const HANG: Duration = Duration::from_mins(5);
-const CHECK_MAX: Duration = Duration::from_mins(10);
 const STEP: Duration = Duration::from_secs(4);
 
 /// Runs the scenario.
@@ -28,65 +26,21 @@ pub fn run(site: &mut Site) -> Result<()> {
     ])?;
     cluster.await_health(HANG)?;
     let seconds = site.seconds.unwrap_or(40).max(30);
-    let file = site.dir.join("clients.history");
-    let mut command = cluster.command();
-    command.args([
-        "bench",
-        "register",
-        "--clients",
-        "8",
-        "--keys",
-        "4",
-        "--pool",
-        "registers",
-    ]);
-    command
-        .args(["--seconds", &seconds.to_string(), "--history"])
-        .arg(&file);
-    let mut clients = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .context("nacre does not start")?;
+    let how = format!("register --clients 8 --keys 4 --pool registers --seconds {seconds}");
+    let mut history = History::begin(&cluster, "registers", &how)?;
 
-    let mut mistreat = || -> Result<()> {
-        sleep(STEP);
-        cluster.kill("osd.0")?;
-        sleep(STEP);
-        cluster.run("osd", 0)?;
-        cluster.await_osd(0, true, HANG)?;
-        sleep(STEP);
-        cluster.signal("osd.1", "STOP")?;
-        sleep(STEP * 2);
-        cluster.signal("osd.1", "CONT")?;
-        cluster.await_osd(1, true, HANG)?;
-        ensure!(
-            clients
-                .try_wait()
-                .context("waiting for the clients")?
-                .is_none(),
-            "the clients ended before the faults did"
-        );
-        Ok(())
-    };
-    let mistreated = mistreat();
-    if mistreated.is_err() {
-        let _ = clients.kill();
-    }
-    let status =
-        bounded::ended(&mut clients, Duration::from_secs(seconds) + HANG).context("the clients");
-    mistreated?;
-    ensure!(status?.success(), "a client could not go on");
-
-    let mut check = Command::new(&site.nacre);
-    let judged = cluster::succeeds(
-        check.args(["--json", "history", "check"]).arg(&file),
-        CHECK_MAX,
-    )?;
-    ensure!(
-        judged["linearizable"] == true,
-        "the history is not linearizable: {judged}"
-    );
+    sleep(STEP);
+    cluster.kill("osd.0")?;
+    sleep(STEP);
+    cluster.run("osd", 0)?;
+    cluster.await_osd(0, true, HANG)?;
+    sleep(STEP);
+    cluster.signal("osd.1", "STOP")?;
+    sleep(STEP * 2);
+    cluster.signal("osd.1", "CONT")?;
+    cluster.await_osd(1, true, HANG)?;
+    history.clients.must_run()?;
+    let (_, judged) = history.finish(&cluster, Duration::from_secs(seconds) + HANG)?;
     site.figures.note(
         "operations of 8 clients on 4 registers",
         judged["operations"].as_f64().unwrap_or(f64::NAN),

@@ -4,10 +4,9 @@
 
 use super::site::Site;
 use crate::chaos::plan::Dice;
-use crate::cluster::Cluster;
 use crate::cluster::ledger::{self, Ledger};
+use crate::cluster::{Cluster, Setup};
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
@@ -112,9 +111,9 @@ pub fn run(site: &mut Site) -> Result<()> {
 /// Runs one cluster; returns the duration of the slowest operation afterwards, and the operation.
 fn one(nacre: &Path, dir: &Path, port: u16, seed: u64) -> Result<(f64, String)> {
     let mut dice = Dice(seed);
-    let mut cluster = Cluster::start(nacre, dir, port, 1, OSDS)?;
+    let mut cluster = Cluster::start(nacre, dir, port, 1, OSDS, &Setup::default())?;
     cluster.ask(&["pool", "create", "data", "--size", "3", "--pg-num", "32"])?;
-    let load = Ledger::begin(&cluster, "data", &["--clients", "4", "--seconds", "600"])?;
+    let mut load = Ledger::begin(&cluster, "data", "--clients 4 --seconds 600")?;
     sleep(Duration::from_millis(500 + dice.draw(1_000)));
     let mut did = Vec::new();
     for _ in 0..1 + dice.draw(2) {
@@ -156,9 +155,10 @@ fn one(nacre: &Path, dir: &Path, port: u16, seed: u64) -> Result<(f64, String)> 
     let probe = ledger::probe(&cluster, "data", END_MAX);
     let probe = probe
         .with_context(|| format!("after {did}"))
-        .inspect_err(|_| keep(&cluster))?;
-    let ledger = load.end(END_MAX).with_context(|| format!("after {did}"))?;
-    ledger::verify(&cluster, "data", &ledger).with_context(|| format!("after {did}"))?;
+        .inspect_err(|_| drop(fs::write(dir.join("finding.log"), cluster.describe())))?;
+    load.end(END_MAX)
+        .and_then(|_| load.verify(&cluster))
+        .with_context(|| format!("after {did}"))?;
     for id in 0..OSDS {
         cluster.kill(&format!("osd.{id}"))?;
     }
@@ -167,18 +167,4 @@ fn one(nacre: &Path, dir: &Path, port: u16, seed: u64) -> Result<(f64, String)> 
         probe["worst_ms"].as_f64().unwrap_or(f64::NAN),
         format!("{} after {did}", probe["worst"].as_str().unwrap_or("?")),
     ))
-}
-
-/// Saves the cluster's state, with the logs.
-fn keep(cluster: &Cluster) {
-    let mut text = String::new();
-    for words in [
-        &["health", "detail"][..],
-        &["pg", "ls"],
-        &["log", "last", "100"],
-    ] {
-        let said = cluster.ask(words).unwrap_or(Value::Null);
-        text += &format!("{said:#}\n");
-    }
-    let _ = fs::write(cluster.dir().join("finding.log"), text);
 }

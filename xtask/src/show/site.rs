@@ -3,7 +3,7 @@
 use super::figures::Figures;
 use crate::ceph::{self, Throwaway};
 use crate::cluster::guard::{self, Guard};
-use crate::cluster::{Cluster, Disks};
+use crate::cluster::{Cluster, Setup};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -73,28 +73,16 @@ impl Site {
     /// # Errors
     /// When it does not come up.
     pub fn cluster(&self, mons: u32, osds: u32) -> Result<Cluster> {
-        Cluster::start(
-            &self.nacre,
-            &self.dir.join("cluster"),
-            self.base_port,
-            mons,
-            osds,
-        )
+        self.cluster_with(mons, osds, &Setup::default())
     }
 
-    /// As [`Self::cluster`], with the given disks.
+    /// As [`Self::cluster`], with another setup.
     ///
     /// # Errors
     /// As [`Self::cluster`].
-    pub fn cluster_on(&self, mons: u32, osds: u32, disks: &Disks<'_>) -> Result<Cluster> {
-        Cluster::start_with(
-            &self.nacre,
-            &self.dir.join("cluster"),
-            self.base_port,
-            mons,
-            osds,
-            disks,
-        )
+    pub fn cluster_with(&self, mons: u32, osds: u32, setup: &Setup<'_>) -> Result<Cluster> {
+        let dir = self.dir.join("cluster");
+        Cluster::start(&self.nacre, &dir, self.base_port, mons, osds, setup)
     }
 
     /// A Ceph cluster in the scenario's directory, and the means to run Nacre's commands on it.

@@ -3,15 +3,14 @@
 
 use super::site::Site;
 use super::trees;
-use crate::cluster::load::first_json;
-use crate::cluster::{Cluster, signal, succeeds};
+use crate::cluster::Cluster;
+use crate::cluster::client::Client;
 use crate::machine::resident_mib;
 use crate::{bounded, machine};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use serde_json::Value;
-use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -39,30 +38,18 @@ pub fn run(site: &mut Site) -> Result<()> {
     site.figures.note("in them", bytes as f64 / 1e6, "MB");
     fresh(site, &from)?;
 
-    let said = site.dir.join("tour.said");
     let mut command = Command::new(&site.nacre);
     command
         .args(["--json", "tour", "--fresh", "--stay", "--from"])
         .arg(&from)
         .arg("--dir")
         .arg(site.dir.join("tour"));
-    let out = File::create(&said).with_context(|| format!("writing {}", said.display()))?;
-    command
-        .stdin(Stdio::null())
-        .stderr(out.try_clone().context("using a file twice")?)
-        .stdout(out);
-    let mut tour = command.spawn().context("nacre does not start")?;
-    let read = || fs::read_to_string(&said).unwrap_or_default();
+    let mut tour = Client::begin(&mut command, &site.dir.join("tour.said"))?;
     let toured = bounded::until("the tour", TOUR_MAX, || {
-        if let Some(status) = tour.try_wait().context("waiting for the tour")? {
-            bail!("the tour failed ({status}): {}", read().trim());
-        }
-        Ok(first_json(&read()).filter(|figures| figures["equal"].is_boolean()))
-    });
-    if toured.is_err() {
-        let _ = tour.kill();
-    }
-    let toured = toured?;
+        tour.must_run()?;
+        let figures = tour.answer();
+        Ok(figures.filter(|figures| figures["equal"].is_boolean()))
+    })?;
     ensure!(
         toured["equal"] == true,
         "not all that was read is what was stored: {toured}"
@@ -90,37 +77,21 @@ pub fn run(site: &mut Site) -> Result<()> {
         "every hash equal: with one OSD dead, and after its recovery with another one dead",
     );
     sleep(IDLE);
-    let idle = resident_mib(tour.id())?;
+    let idle = resident_mib(tour.pid())?;
     site.figures.at_most(
         100.0,
         "memory at rest after the tour, cluster and client in one process",
         idle,
         "MiB",
     );
-    signal(tour.id(), "TERM")?;
-    let status = bounded::ended(&mut tour, UP_MAX).context("the tour, told to end")?;
-    ensure!(
-        status.success(),
-        "the tour ended badly ({status}): {}",
-        read().trim()
-    );
-    Ok(())
+    tour.end(UP_MAX)
 }
 
 /// An idle cluster of three OSDs, and the same after the tree was stored in it.
 fn fresh(site: &mut Site, from: &Path) -> Result<()> {
     let dir = site.dir.join("fresh");
-    let mut up = Command::new(&site.nacre);
-    up.args([
-        "--json",
-        "up",
-        "--detach",
-        "--base-port",
-        &site.base_port.to_string(),
-        "--dir",
-    ])
-    .arg(&dir);
-    let made = succeeds(&mut up, UP_MAX)?;
+    let cluster = Cluster::at(&site.nacre, &dir);
+    let made = cluster.up(&["--base-port", &site.base_port.to_string()])?;
     let ready = |up: &Value| up["ready_s"].as_f64().unwrap_or(f64::NAN);
     site.figures.at_most(
         1.0,
@@ -128,8 +99,7 @@ fn fresh(site: &mut Site, from: &Path) -> Result<()> {
         ready(&made),
         "s",
     );
-    let pid = fs::read_to_string(dir.join("run/osd.0.pid")).context("reading a pid file")?;
-    let pid = pid.trim().parse().context("a pid file holds a number")?;
+    let pid = cluster.pid("osd.0")?;
     sleep(IDLE);
     site.figures
         .at_most(100.0, "its memory at rest", resident_mib(pid)?, "MiB");
@@ -138,14 +108,7 @@ fn fresh(site: &mut Site, from: &Path) -> Result<()> {
     let used = (machine::cpu_seconds(pid)? - before) / pause.as_secs_f64();
     site.figures
         .note("its use of one processor at rest", used * 100.0, "%");
-    let cluster = Cluster::at(&site.nacre, &dir);
-    succeeds(
-        cluster
-            .command()
-            .args(["object", "import", "data"])
-            .arg(from),
-        TOUR_MAX,
-    )?;
+    cluster.ask_with(TOUR_MAX, &["object", "import", "data"], from)?;
     sleep(IDLE);
     site.figures.at_most(
         100.0,
@@ -153,13 +116,13 @@ fn fresh(site: &mut Site, from: &Path) -> Result<()> {
         resident_mib(pid)?,
         "MiB",
     );
-    cluster.ask_for(UP_MAX, &["down"])?;
-    let again = succeeds(&mut up, UP_MAX)?;
+    cluster.down()?;
+    let again = cluster.up(&["--base-port", &site.base_port.to_string()])?;
     site.figures.at_most(
         1.0,
         "the same with the tree, started again: ready after",
         ready(&again),
         "s",
     );
-    cluster.ask_for(UP_MAX, &["down"]).map(drop)
+    cluster.down()
 }

@@ -10,16 +10,15 @@
 //!  down      nacre down                              tests/ceph-cluster down
 //! ```
 
-use crate::cluster::guard;
+use crate::cluster::{Cluster, guard, is_clean};
 use crate::show::costs;
 use crate::show::mounted::{self, Mount};
-use crate::{bounded, ceph, cluster, machine};
+use crate::{bounded, ceph, machine};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use std::ffi::OsString;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Number of OSDs, and of replicas of every object.
@@ -30,7 +29,6 @@ pub const GROUPS: u64 = 32;
 pub const POOL: &str = "bench";
 
 const COMMAND_MAX: Duration = Duration::from_mins(1);
-const UP_MAX: Duration = Duration::from_mins(4);
 /// Maximum time until all PGs are clean after an OSD returned.
 const CLEAN_MAX: Duration = Duration::from_mins(4);
 
@@ -58,48 +56,32 @@ impl System {
     }
 }
 
-/// A running cluster. The owner must have a guard for the directory above: dropping this stops
-/// nothing.
-pub struct Cluster {
+/// A running system. The owner must have a guard for the directory above: dropping this stops
+/// nothing that `up` started.
+pub struct Side {
     system: System,
-    nacre: PathBuf,
-    dir: PathBuf,
-    /// An OSD that was started separately.
-    child: Option<Child>,
+    /// The means to run Nacre's commands on it.
+    pub cluster: Cluster,
 }
 
-impl Cluster {
+impl Side {
     /// Creates one in a directory that does not exist, with its pool.
     ///
     /// # Errors
     /// When it does not come up.
     pub fn up(system: System, nacre: &Path, dir: &Path, base_port: u16) -> Result<Self> {
-        let cluster = Self {
-            system,
-            nacre: nacre.to_owned(),
-            dir: dir.to_owned(),
-            child: None,
+        let cluster = match system {
+            System::Nacre => Cluster::at(nacre, dir),
+            System::Ceph | System::Tuned => Cluster::on_ceph(nacre, dir, &dir.join("ceph.conf")),
         };
-        match system {
-            System::Nacre => {
-                let mut up = Command::new(nacre);
-                up.args([
-                    "--json",
-                    "up",
-                    "--processes",
-                    "--detach",
-                    "--mons",
-                    "1",
-                    "--osds",
-                    &OSDS.to_string(),
-                ]);
-                up.args(["--base-port", &base_port.to_string(), "--dir"])
-                    .arg(dir);
-                cluster::succeeds(&mut up, UP_MAX)?;
-            }
-            System::Ceph => drop(ceph::up(dir, &[])?),
-            System::Tuned => drop(ceph::up(dir, &["--tuned"])?),
-        }
+        let side = Self { system, cluster };
+        let (osds, port) = (OSDS.to_string(), base_port.to_string());
+        let shape = ["--mons", "1", "--osds", &osds, "--base-port", &port];
+        side.start(match system {
+            System::Nacre => &shape,
+            System::Ceph => &[],
+            System::Tuned => &["--tuned"],
+        })?;
         let (copies, groups) = (OSDS.to_string(), GROUPS.to_string());
         let pool = [
             "pool",
@@ -112,55 +94,30 @@ impl Cluster {
             "--pg-num",
             &groups,
         ];
-        cluster.ask(COMMAND_MAX, &pool)?;
-        cluster.await_clean()?;
-        Ok(cluster)
+        side.cluster.ask(&pool)?;
+        side.await_clean()?;
+        Ok(side)
     }
 
-    /// Its directory.
-    pub fn dir(&self) -> &Path {
-        &self.dir
+    /// Creates it, or starts the existing one.
+    fn start(&self, how: &[&str]) -> Result<()> {
+        match self.system {
+            System::Nacre => {
+                let how = [&["--processes"], how].concat();
+                self.cluster.up(&how).map(drop)
+            }
+            System::Ceph | System::Tuned => ceph::up(self.cluster.dir(), how).map(drop),
+        }
     }
 
-    /// `nacre --json --cluster …`; the caller adds arguments.
-    pub fn command(&self) -> Command {
-        let mut command = Command::new(&self.nacre);
-        command
-            .args(["--json", "--cluster"])
-            .arg(match self.system {
-                System::Nacre => self.dir.clone().into_os_string(),
-                System::Ceph | System::Tuned => {
-                    let mut name = OsString::from("ceph:");
-                    name.push(self.dir.join("ceph.conf"));
-                    name
-                }
-            });
-        command
-    }
-
-    /// Runs a command; returns its JSON output.
-    ///
-    /// # Errors
-    /// Its error; also when it takes longer than `limit`.
-    pub fn ask(&self, limit: Duration, arguments: &[&str]) -> Result<Value> {
-        cluster::succeeds(self.command().args(arguments), limit)
-    }
-
-    /// Whether all OSDs are up, and all PGs clean.
-    ///
-    /// # Errors
-    /// When the monitors do not answer.
-    pub fn is_clean(&self) -> Result<bool> {
-        Ok(is_clean(&self.ask(COMMAND_MAX, &["status"])?))
-    }
-
-    /// Waits until it is clean.
+    /// Waits until all OSDs are up and all PGs clean.
     ///
     /// # Errors
     /// When it takes too long.
     pub fn await_clean(&self) -> Result<()> {
-        bounded::until("all OSDs are up and all groups clean", CLEAN_MAX, || {
-            Ok(self.is_clean()?.then_some(()))
+        let what = "all OSDs are up and all groups clean";
+        self.cluster.until(what, CLEAN_MAX, &["status"], |status| {
+            is_whole(status).then_some(())
         })
     }
 
@@ -169,19 +126,11 @@ impl Cluster {
     ///
     /// # Errors
     /// When they do not come up.
-    pub fn restart(&mut self) -> Result<f64> {
+    pub fn restart(&self) -> Result<f64> {
         self.down()?;
         forget_pages()?;
         let ((), seconds) = timed(|| {
-            match self.system {
-                System::Nacre => {
-                    let mut up = Command::new(&self.nacre);
-                    up.args(["--json", "up", "--processes", "--detach", "--dir"])
-                        .arg(&self.dir);
-                    cluster::succeeds(&mut up, UP_MAX)?;
-                }
-                System::Ceph | System::Tuned => drop(ceph::up(&self.dir, &[])?),
-            }
+            self.start(&[])?;
             self.await_clean()
         })?;
         Ok(seconds)
@@ -191,40 +140,11 @@ impl Cluster {
     ///
     /// # Errors
     /// When one does not end.
-    pub fn down(&mut self) -> Result<()> {
+    pub fn down(&self) -> Result<()> {
         match self.system {
-            System::Nacre => {
-                let mut down = Command::new(&self.nacre);
-                cluster::succeeds(
-                    down.args(["--json", "down", "--dir"]).arg(&self.dir),
-                    UP_MAX,
-                )?;
-            }
-            System::Ceph | System::Tuned => ceph::down(&self.dir)?,
+            System::Nacre => self.cluster.down(),
+            System::Ceph | System::Tuned => ceph::down(self.cluster.dir()),
         }
-        if let Some(mut child) = self.child.take() {
-            bounded::ended(&mut child, COMMAND_MAX).context("an OSD that was started again")?;
-        }
-        Ok(())
-    }
-
-    /// Sends a daemon a signal such as `KILL`.
-    ///
-    /// # Errors
-    /// When it is not running.
-    pub fn signal(&self, who: &str, name: &str) -> Result<()> {
-        let path = self.dir.join("run").join(format!("{who}.pid"));
-        let text = fs::read_to_string(&path)
-            .with_context(|| format!("{who} does not run: {}", path.display()))?;
-        let pid = text
-            .trim()
-            .parse()
-            .with_context(|| format!("{} holds no number", path.display()))?;
-        ensure!(
-            self.processes().contains(&pid),
-            "{who} does not run: process {pid} is another"
-        );
-        cluster::signal(pid, name)
     }
 
     /// Starts an OSD again.
@@ -233,24 +153,9 @@ impl Cluster {
     /// When it does not start.
     pub fn start_osd(&mut self, id: u32) -> Result<()> {
         match self.system {
-            System::Nacre => {
-                let log = File::options()
-                    .create(true)
-                    .append(true)
-                    .open(self.dir.join("run/again.log"));
-                let mut daemon = Command::new(&self.nacre);
-                daemon
-                    .args(["osd", "run", "--id", &id.to_string(), "--config"])
-                    .arg(&self.dir);
-                daemon
-                    .stdin(Stdio::null())
-                    .stdout(Stdio::null())
-                    .stderr(log.context("opening a log")?);
-                self.child = Some(daemon.spawn().context("the OSD does not start")?);
-            }
-            System::Ceph | System::Tuned => ceph::start(&self.dir, &format!("osd.{id}"))?,
+            System::Nacre => self.cluster.run("osd", id).map(drop),
+            System::Ceph | System::Tuned => ceph::start(self.cluster.dir(), &format!("osd.{id}")),
         }
-        Ok(())
     }
 
     /// Creates a file system and waits for its server.
@@ -260,10 +165,12 @@ impl Cluster {
     pub fn serve_files(&self) -> Result<()> {
         match self.system {
             System::Nacre => {
-                self.ask(COMMAND_MAX, &["fs", "create", mounted::NAME])?;
-                mounted::await_ranks(1, |words| self.ask(COMMAND_MAX, words)).map(drop)
+                self.cluster.ask(&["fs", "create", mounted::NAME])?;
+                mounted::await_server(&self.cluster).map(drop)
             }
-            System::Ceph | System::Tuned => ceph::serve_files(&self.dir.join("ceph.conf")),
+            System::Ceph | System::Tuned => {
+                ceph::serve_files(&self.cluster.dir().join("ceph.conf"))
+            }
         }
     }
 
@@ -273,25 +180,22 @@ impl Cluster {
     /// When it is not mounted in time.
     pub fn mount(&self, place: &Path) -> Result<Mount> {
         match self.system {
-            System::Nacre => Mount::with(self.command(), place, &self.dir.join("run/mount.log")),
-            System::Ceph | System::Tuned => costs::ceph_fuse(&self.dir.join("ceph.conf"), place),
+            System::Nacre => {
+                let log = self.cluster.dir().join("run/mount.log");
+                Mount::with(self.cluster.command(), place, &log)
+            }
+            System::Ceph | System::Tuned => {
+                costs::ceph_fuse(&self.cluster.dir().join("ceph.conf"), place)
+            }
         }
-    }
-
-    /// All processes of the cluster.
-    fn processes(&self) -> Vec<u32> {
-        guard::processes(&self.dir)
-            .into_iter()
-            .map(|(pid, _)| pid)
-            .collect()
     }
 
     /// Memory of all daemons, in MiB.
     pub fn resident_mib(&self) -> f64 {
         // A process that has ended meanwhile uses none.
-        self.processes()
+        guard::processes(self.cluster.dir())
             .into_iter()
-            .filter_map(|pid| machine::resident_mib(pid).ok())
+            .filter_map(|(pid, _)| machine::resident_mib(pid).ok())
             .sum()
     }
 }
@@ -304,9 +208,9 @@ fn forget_pages() -> Result<()> {
         .context("dropping the kernel's caches, which only root may")
 }
 
-fn is_clean(status: &Value) -> bool {
-    status["osds"]["up"].as_u64() == Some(OSDS)
-        && cluster::all_groups(status, |state| state == "active+clean")
+/// Whether all OSDs are up, and all PGs clean.
+pub fn is_whole(status: &Value) -> bool {
+    status["osds"]["up"].as_u64() == Some(OSDS) && is_clean(status)
 }
 
 /// Runs `run`; also returns the number of seconds that it took.
@@ -321,15 +225,15 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn clean_is_all_osds_and_all_groups() {
+    fn whole_is_all_osds_and_all_groups() {
         let status =
             |up: u64, states| json!({ "osds": { "up": up }, "pgs": { "by_state": states } });
-        assert!(is_clean(&status(3, json!({ "active+clean": 33 }))));
-        assert!(!is_clean(&status(2, json!({ "active+clean": 33 }))));
-        assert!(!is_clean(&status(
+        assert!(is_whole(&status(3, json!({ "active+clean": 33 }))));
+        assert!(!is_whole(&status(2, json!({ "active+clean": 33 }))));
+        assert!(!is_whole(&status(
             3,
             json!({ "active+clean": 32, "active+undersized+degraded": 1 })
         )));
-        assert!(!is_clean(&status(3, json!({}))));
+        assert!(!is_whole(&status(3, json!({}))));
     }
 }

@@ -8,21 +8,20 @@
 //! A failed measurement is reported, and the turn continues if possible; a cluster that does not
 //! come up ends the turn.
 
-use super::cluster::{Cluster, POOL, System, timed};
+use super::cluster::{POOL, Side, System, is_whole, timed};
 use super::figures::{Figures, Line, Measure, number};
 use super::rows::{self, Extent, Row};
 use crate::bench::disk;
-use crate::bounded;
 use crate::calls::{Calls, Disk, Mounted};
+use crate::cluster::load::{Load, Work, overwrite};
 use crate::floor::Floor;
 use crate::show::costs;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
-use std::process::Stdio;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Maximum duration of a measurement, with preparation, draining and cleanup.
 const MEASURE_MAX: Duration = Duration::from_mins(3);
@@ -30,10 +29,10 @@ const MEASURE_MAX: Duration = Duration::from_mins(3);
 pub const IDLE: Duration = Duration::from_secs(2);
 /// A load with a fault: its minimum duration, and the time before the fault. It is extended until
 /// operations are answered again.
-const FAULT_SECONDS: f64 = 6.0;
+const FAULT_SECONDS: u64 = 6;
 const FAULT_AFTER: Duration = Duration::from_secs(2);
-/// Maximum time for creating the objects of such a load.
-const BEGUN_MAX: Duration = Duration::from_mins(1);
+/// It must last so much longer than the fault began.
+const HARM: Duration = Duration::from_secs(1);
 /// Maximum time until the daemons that report PGs have detected the loss of an OSD.
 const NOTICED_MAX: Duration = Duration::from_secs(60);
 
@@ -81,37 +80,37 @@ impl Turn<'_> {
                 .with_context(|| format!("`nacre bench disk` says no {field}"))?;
             self.figures.add(line, System::Nacre, value);
         }
-        let (mut cluster, seconds) =
-            timed(|| Cluster::up(self.system, self.nacre, self.dir, self.base_port))?;
+        let (mut side, seconds) =
+            timed(|| Side::up(self.system, self.nacre, self.dir, self.base_port))?;
         self.found(rows::BRING_UP, seconds);
         sleep(IDLE);
-        self.found(rows::IDLE, cluster.resident_mib());
-        self.small(&cluster);
-        self.others(&cluster);
+        self.found(rows::IDLE, side.resident_mib());
+        self.small(&side);
+        self.others(&side);
         sleep(IDLE);
-        self.found(rows::LOADED, cluster.resident_mib());
-        self.attempt("cold reads", |turn| turn.cold(&mut cluster));
-        self.attempt("an OSD killed", |turn| turn.killed(&mut cluster));
-        self.attempt("an OSD stopped", |turn| turn.stopped(&cluster));
-        self.attempt("files", |turn| turn.files(&cluster));
-        cluster.down()
+        self.found(rows::LOADED, side.resident_mib());
+        self.attempt("cold reads", |turn| turn.cold(&mut side));
+        self.attempt("an OSD killed", |turn| turn.killed(&mut side));
+        self.attempt("an OSD stopped", |turn| turn.stopped(&side));
+        self.attempt("files", |turn| turn.files(&side));
+        side.down()
     }
 
     /// Measures calls on a mounted file system; in Nacre's turn on an ext4, too.
-    fn files(&mut self, cluster: &Cluster) -> Result<()> {
-        cluster.await_clean()?;
+    fn files(&mut self, side: &Side) -> Result<()> {
+        side.await_clean()?;
         let above = self
             .dir
             .parent()
             .context("the folder lies in another")?
             .join("files");
         fs::create_dir(&above).context("a folder for mounts")?;
-        let called = self.calls(cluster, &above);
+        let called = self.calls(side, &above);
         // The next turn creates it, even if this one failed.
         let removed = fs::remove_dir_all(&above).context("removing the folder for mounts");
         called.and(removed)
     }
-    fn calls(&mut self, cluster: &Cluster, above: &Path) -> Result<()> {
+    fn calls(&mut self, side: &Side, above: &Path) -> Result<()> {
         let archive = costs::archive(above)?;
         if self.system == System::Nacre {
             let mount = || Ok(Box::new(Disk::mount(above)?) as Box<dyn Mounted>);
@@ -126,8 +125,8 @@ impl Turn<'_> {
                 self.found((*ext4, line.1), found.rows[row]);
             }
         }
-        cluster.serve_files()?;
-        let mount = || Ok(Box::new(cluster.mount(&above.join("mount"))?) as Box<dyn Mounted>);
+        side.serve_files()?;
+        let mount = || Ok(Box::new(side.mount(&above.join("mount"))?) as Box<dyn Mounted>);
         let folder = Some(self.dir);
         let found = Calls {
             folder,
@@ -142,10 +141,10 @@ impl Turn<'_> {
         Ok(())
     }
 
-    fn small(&mut self, cluster: &Cluster) {
+    fn small(&mut self, side: &Side) {
         let new = ["--size", "4KiB", "--objects", "10000000"];
-        self.object(cluster, rows::WRITE_1, "write", &new);
-        self.object(cluster, rows::WRITE_16, "write", &new);
+        self.object(side, rows::WRITE_1, "write", &new);
+        self.object(side, rows::WRITE_16, "write", &new);
         let count = self.extent.small.to_string();
         let set = [
             "--size",
@@ -158,33 +157,33 @@ impl Turn<'_> {
             "--prepared",
         ];
         self.attempt("4 KiB objects", |turn| {
-            turn.prepare(cluster, "4KiB", "warm", turn.extent.small)
+            turn.prepare(side, "4KiB", "warm", turn.extent.small)
         });
-        self.object(cluster, rows::OVERWRITE_1, "overwrite", &set);
-        self.object(cluster, rows::OVERWRITE_16, "overwrite", &set);
+        self.object(side, rows::OVERWRITE_1, "overwrite", &set);
+        self.object(side, rows::OVERWRITE_16, "overwrite", &set);
         let warm = [&set[..], &["--warm-up"]].concat();
-        self.object(cluster, rows::READ_1, "read", &warm);
-        self.object(cluster, rows::READ_16, "read", &warm);
+        self.object(side, rows::READ_1, "read", &warm);
+        self.object(side, rows::READ_16, "read", &warm);
     }
 
-    fn others(&mut self, cluster: &Cluster) {
+    fn others(&mut self, side: &Side) {
         let few = self.extent.few.to_string();
         self.object(
-            cluster,
+            side,
             rows::OMAP,
             "omap",
             &["--size", "64", "--objects", &few, "--keep"],
         );
-        self.call(cluster);
+        self.call(side);
         self.object(
-            cluster,
+            side,
             rows::LARGE_WRITE,
             "write",
             &["--size", "4MiB", "--objects", "500"],
         );
         let count = self.extent.large.to_string();
         self.object(
-            cluster,
+            side,
             rows::LARGE_READ,
             "read",
             &["--size", "4MiB", "--objects", &count, "--warm-up"],
@@ -192,15 +191,15 @@ impl Turn<'_> {
     }
 
     /// Reads sets of objects that have not been read since all daemons started, each object once.
-    fn cold(&mut self, cluster: &mut Cluster) -> Result<()> {
+    fn cold(&mut self, side: &mut Side) -> Result<()> {
         let each = [
             (rows::COLD_1, "cold-1", self.extent.cold[0]),
             (rows::COLD_16, "cold-16", self.extent.cold[1]),
         ];
         for (_, set, count) in each {
-            self.prepare(cluster, "4KiB", set, count)?;
+            self.prepare(side, "4KiB", set, count)?;
         }
-        let seconds = cluster.restart()?;
+        let seconds = side.restart()?;
         self.found(rows::RESTART, seconds);
         for (row, set, count) in each {
             let count = count.to_string();
@@ -215,94 +214,47 @@ impl Turn<'_> {
                 "--prepared",
                 "--once",
             ];
-            self.object(cluster, row, "read", &arguments);
+            self.object(side, row, "read", &arguments);
         }
         Ok(())
     }
 
-    fn killed(&mut self, cluster: &mut Cluster) -> Result<()> {
-        let gap = self.under_load(cluster, "osd.0", "KILL")?;
+    fn killed(&mut self, side: &mut Side) -> Result<()> {
+        let gap = self.under_load(side, "osd.0", "KILL")?;
         self.found(rows::KILLED, gap);
         // Reports are late: an earlier report must not be mistaken for the end.
-        bounded::until(
-            "groups without the killed OSD are noticed",
-            NOTICED_MAX,
-            || Ok((!cluster.is_clean()?).then_some(())),
-        )?;
+        let what = "groups without the killed OSD are noticed";
+        side.cluster
+            .until(what, NOTICED_MAX, &["status"], |status| {
+                (!is_whole(status)).then_some(())
+            })?;
         let ((), seconds) = timed(|| {
-            cluster.start_osd(0)?;
-            cluster.await_clean()
+            side.start_osd(0)?;
+            side.await_clean()
         })?;
         self.found(rows::RECOVERED, seconds);
         Ok(())
     }
 
-    fn stopped(&mut self, cluster: &Cluster) -> Result<()> {
-        let gap = self.under_load(cluster, "osd.1", "STOP")?;
+    fn stopped(&mut self, side: &Side) -> Result<()> {
+        let gap = self.under_load(side, "osd.1", "STOP")?;
         self.found(rows::STOPPED, gap);
-        cluster.signal("osd.1", "CONT")
+        side.cluster.signal("osd.1", "CONT").map(drop)
     }
 
     /// Overwrites at depth 16 while a daemon gets a signal; returns the longest time in which no
     /// operation was answered, in milliseconds.
-    fn under_load(&self, cluster: &Cluster, who: &str, signal: &str) -> Result<f64> {
-        let begun = cluster.dir().join(format!("{signal}.begun"));
-        let said = cluster.dir().join(format!("{signal}.said"));
-        let file = File::create(&said).with_context(|| format!("writing {}", said.display()))?;
-        let mut command = cluster.command();
-        command.args([
-            "bench",
-            "object",
-            "overwrite",
-            "--size",
-            "4KiB",
-            "--depth",
-            "16",
-            "--pool",
-            POOL,
-        ]);
-        command.args([
-            "--objects",
-            &self.extent.faulty.to_string(),
-            "--seconds",
-            &FAULT_SECONDS.to_string(),
-        ]);
-        command
-            .args(["--keep", "--verify", "--no-copies", "--begun"])
-            .arg(&begun);
-        command
-            .stdin(Stdio::null())
-            .stdout(file.try_clone().context("using a file twice")?)
-            .stderr(file);
-        let mut child = command.spawn().context("nacre does not start")?;
-        let happened = bounded::until("the load measures", BEGUN_MAX, || {
-            let ended = child.try_wait().context("waiting for a load")?;
-            ensure!(ended.is_none(), "the load ended before it began");
-            Ok(begun.exists().then(Instant::now))
-        })
-        .and_then(|begun| {
-            sleep(FAULT_AFTER);
-            cluster.signal(who, signal)?;
-            let late = begun.elapsed().as_secs_f64() > FAULT_SECONDS - 1.0;
-            ensure!(
-                !late,
-                "this machine is too slow now: the load may have ended before {who} did"
-            );
-            Ok(())
-        });
-        if happened.is_err() {
-            let _ = child.kill();
-        }
-        let ended = bounded::ended(&mut child, MEASURE_MAX);
-        let text = fs::read_to_string(&said).unwrap_or_default();
-        happened.with_context(|| text.trim().to_owned())?;
-        ensure!(ended?.success(), "the load failed: {}", text.trim());
-        let figures =
-            crate::cluster::load::first_json(&text).context("the load printed no JSON")?;
-        ensure!(
-            figures["verified"] == true,
-            "what was read back is not what was written: {figures}"
-        );
+    fn under_load(&self, side: &Side, who: &str, signal: &str) -> Result<f64> {
+        let work = Work {
+            objects: self.extent.faulty,
+            keep: true,
+            ..overwrite(POOL, FAULT_SECONDS)
+        };
+        let load = Load::begin(&side.cluster, work)?;
+        sleep(FAULT_AFTER);
+        side.cluster.signal(who, signal)?;
+        load.must_last(HARM)?;
+        let figures = load.finish()?;
         if figures["unknown"].as_u64().is_none_or(|count| count > 0) {
             println!(
                 "    {} operations were given up without an answer",
@@ -314,7 +266,7 @@ impl Turn<'_> {
             .context("the load says nothing of gaps")
     }
 
-    fn prepare(&self, cluster: &Cluster, size: &str, set: &str, count: u64) -> Result<()> {
+    fn prepare(&self, side: &Side, size: &str, set: &str, count: u64) -> Result<()> {
         let count = count.to_string();
         let what = [
             "bench",
@@ -329,11 +281,11 @@ impl Turn<'_> {
             "--set",
             set,
         ];
-        cluster.ask(MEASURE_MAX, &what).map(drop)
+        side.cluster.ask_for(MEASURE_MAX, &what).map(drop)
     }
 
     /// Runs one workload.
-    fn object(&mut self, cluster: &Cluster, row: Row, mode: &str, arguments: &[&str]) {
+    fn object(&mut self, side: &Side, row: Row, mode: &str, arguments: &[&str]) {
         let reads = mode == "read";
         let (depth, seconds) = (row.depth.to_string(), self.extent.seconds.to_string());
         let settle = if reads { 0.0 } else { self.extent.settle }.to_string();
@@ -348,7 +300,7 @@ impl Turn<'_> {
             &depth,
         ];
         let timing = ["--seconds", &seconds, "--settle", &settle];
-        self.workload(cluster, row, &[&common[..], &timing, arguments].concat());
+        self.workload(side, row, &[&common[..], &timing, arguments].concat());
     }
 
     /// Measures the floor of the last workload; only in Nacre's turn.
@@ -383,7 +335,7 @@ impl Turn<'_> {
     }
 
     /// Calls the library's class: installed where that is possible, otherwise sent with every call.
-    fn call(&mut self, cluster: &Cluster) {
+    fn call(&mut self, side: &Side) {
         let row = rows::CALL;
         let (depth, seconds) = (row.depth.to_string(), self.extent.seconds.to_string());
         let (settle, objects) = (self.extent.settle.to_string(), self.extent.few.to_string());
@@ -407,7 +359,10 @@ impl Turn<'_> {
             "--input",
             "n 1",
         ];
-        let class = match cluster.ask(MEASURE_MAX, &["class", "install", CLASS]) {
+        let class = match side
+            .cluster
+            .ask_for(MEASURE_MAX, &["class", "install", CLASS])
+        {
             Ok(_) => ["--class", CLASS],
             Err(why) if self.system == System::Nacre => {
                 return self.failed(row.name, &why);
@@ -419,23 +374,26 @@ impl Turn<'_> {
                 ["--script", SOURCE]
             }
         };
-        self.workload(cluster, row, &[&common[..], &more, &class].concat());
+        self.workload(side, row, &[&common[..], &more, &class].concat());
     }
 
-    fn workload(&mut self, cluster: &Cluster, row: Row, arguments: &[&str]) {
-        let found = cluster.ask(MEASURE_MAX, arguments).and_then(|found| {
-            let failed = found["failed"].as_u64().unwrap_or(0);
-            ensure!(
-                failed == 0,
-                "{failed} operations failed: {}",
-                found["failures"]
-            );
-            ensure!(
-                found["ops"].as_u64().is_some_and(|ops| ops > 0),
-                "nothing was done"
-            );
-            Ok(found)
-        });
+    fn workload(&mut self, side: &Side, row: Row, arguments: &[&str]) {
+        let found = side
+            .cluster
+            .ask_for(MEASURE_MAX, arguments)
+            .and_then(|found| {
+                let failed = found["failed"].as_u64().unwrap_or(0);
+                ensure!(
+                    failed == 0,
+                    "{failed} operations failed: {}",
+                    found["failures"]
+                );
+                ensure!(
+                    found["ops"].as_u64().is_some_and(|ops| ops > 0),
+                    "nothing was done"
+                );
+                Ok(found)
+            });
         let found = match found {
             Ok(found) => found,
             Err(why) => return self.failed(row.name, &why),

@@ -21,10 +21,9 @@ mod worlds;
 
 use super::plan::{RANKS, VICTIM, Who};
 use super::town::{Town, last_words};
-use crate::bounded;
-use crate::cluster::signal;
+use crate::cluster::{Cluster, signal};
 use crate::show::mounted::{self, Mount};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -38,7 +37,6 @@ const HEARD_MAX: Duration = Duration::from_mins(1);
 /// Maximum time for all calls in flight to end.
 const STOP_MAX: Duration = Duration::from_mins(4);
 const COMPARE_MAX: Duration = Duration::from_mins(5);
-const CHECK_MAX: Duration = Duration::from_mins(10);
 /// Number of attempts to mount: an attempt gives up after 30 s without a server, and a fault may
 /// last longer.
 const TRIES: u32 = 3;
@@ -75,27 +73,29 @@ impl Files {
     /// # Errors
     /// When one of these fails.
     pub fn begin(town: &Town, seed: u64) -> Result<Self> {
-        town.ask(&["fs", "create", mounted::NAME, "--ranks", &RANKS.to_string()])?;
-        mounted::await_ranks(RANKS as usize, |words| town.ask(words))?;
+        town.cluster
+            .ask(&["fs", "create", mounted::NAME, "--ranks", &RANKS.to_string()])?;
+        mounted::await_ranks(&town.cluster, RANKS as usize)?;
         let mut mounts = BTreeMap::new();
         for who in (0..=VICTIM.parts().1).map(Who::Mount) {
             mounts.insert(
                 who.parts().1,
-                mount(town.command_of(who), &town.dir, who.parts().1)?,
+                mount(town.command_of(who), town.cluster.dir(), who.parts().1)?,
             );
         }
         for (folder, rank) in FOLDERS {
-            fs::create_dir(place(&town.dir, 0).join(folder))
+            fs::create_dir(place(town.cluster.dir(), 0).join(folder))
                 .with_context(|| format!("making {folder}"))?;
             if rank > 0 {
                 let (path, rank) = (format!("/{folder}"), rank.to_string());
-                town.ask(&["fs", "subtree", "pin", mounted::NAME, &path, &rank])?;
+                town.cluster
+                    .ask(&["fs", "subtree", "pin", mounted::NAME, &path, &rank])?;
             }
         }
         Ok(Self {
             mounts,
-            work: Work::begin(&town.dir, seed)?,
-            dir: town.dir.clone(),
+            work: Work::begin(town.cluster.dir(), seed)?,
+            dir: town.cluster.dir().to_owned(),
             was_full: false,
         })
     }
@@ -212,17 +212,9 @@ impl Files {
     ///
     /// # Errors
     /// The inconsistency.
-    pub fn judge(&mut self, command: impl Fn() -> Command) -> Result<String> {
-        let output = bounded::output(command().args(["fs", "check", mounted::NAME]), CHECK_MAX)?;
-        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-        ensure!(
-            output.status.success(),
-            "`fs check` ({}): {} {}",
-            output.status,
-            said(&output.stdout),
-            said(&output.stderr)
-        );
-        let fresh = mount(command(), &self.dir, FRESH)?;
+    pub fn judge(&mut self, cluster: &Cluster) -> Result<String> {
+        mounted::is_consistent(cluster)?;
+        let fresh = mount(cluster.command(), &self.dir, FRESH)?;
         let compared = self
             .work
             .ask(&format!("compare {}", fresh.dir().display()), COMPARE_MAX)?;

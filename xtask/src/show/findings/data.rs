@@ -1,24 +1,24 @@
 //! Findings in which data was lost or hidden: F1, F2, F4.
 
 use super::{OSDS, POOL, WELL_MAX, WORK_MAX, kill, start};
-use crate::bounded::{self, Killed};
+use crate::bounded;
 use crate::cluster::Cluster;
-use crate::cluster::ledger::{Ledger, probe, verify};
+use crate::cluster::client::Client;
+use crate::cluster::ledger::{Ledger, probe};
 use crate::show::site::Site;
 use anyhow::{Context, Result, ensure};
-use std::process::Stdio;
 use std::thread::sleep;
 use std::time::Duration;
 
 /// Clients that run until they are stopped.
-const EIGHT: &[&str] = &["--clients", "8", "--seconds", "1800"];
+const EIGHT: &str = "--clients 8 --seconds 1800 --objects";
 /// Duration of a stop during which a request is made; others detect it after some seconds.
 const WHILE_STOPPED: Duration = Duration::from_millis(1_500);
 
 /// Each OSD is marked down while it is alive, returns by itself, is killed and started: it must get
 /// a new instance. Then every one of them alone has everything.
 pub fn marked_down_alive(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
-    let ledger = Ledger::begin(cluster, POOL, &[EIGHT, &["--objects", "64"]].concat())?;
+    let mut ledger = Ledger::begin(cluster, POOL, &format!("{EIGHT} 64"))?;
     for id in 0..OSDS {
         cluster.ask(&["osd", "down", &id.to_string()])?;
         // It does not wait: its progress when it is killed differs each time.
@@ -27,9 +27,9 @@ pub fn marked_down_alive(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
         start(cluster, id)?;
         probe(cluster, POOL, WORK_MAX).with_context(|| format!("after osd.{id}"))?;
     }
-    let ledger = ledger.end(WELL_MAX)?;
+    ledger.end(WELL_MAX)?;
     cluster.await_health(WELL_MAX)?;
-    verify(cluster, POOL, &ledger)?;
+    ledger.verify(cluster)?;
     cluster.ask(&["pool", "set", POOL, "min_size", "1"])?;
     for left in 0..OSDS {
         let others: Vec<u32> = (0..OSDS).filter(|id| *id != left).collect();
@@ -38,7 +38,9 @@ pub fn marked_down_alive(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
             // The remaining OSDs must have agreed before the next one is stopped.
             sleep(Duration::from_secs(2));
         }
-        verify(cluster, POOL, &ledger).with_context(|| format!("osd.{left} alone"))?;
+        ledger
+            .verify(cluster)
+            .with_context(|| format!("osd.{left} alone"))?;
         for id in others {
             start(cluster, id)?;
         }
@@ -62,9 +64,9 @@ pub fn in_while_erasing(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
         "1",
     ])?;
     cluster.await_health(WELL_MAX)?;
-    let ledger = Ledger::begin(cluster, "wide", &[EIGHT, &["--objects", "3000"]].concat())?;
+    let mut ledger = Ledger::begin(cluster, "wide", &format!("{EIGHT} 3000"))?;
     sleep(Duration::from_secs(20));
-    let ledger = ledger.end(WELL_MAX)?;
+    ledger.end(WELL_MAX)?;
     for (wait_ms, id) in [0, 200, 1_000].into_iter().zip(0..OSDS) {
         let id_text = id.to_string();
         cluster.ask(&["osd", "reweight", &id_text, "0"])?;
@@ -74,7 +76,8 @@ pub fn in_while_erasing(_: &mut Site, cluster: &mut Cluster) -> Result<()> {
         cluster.await_health(WELL_MAX)?;
         for victim in 0..OSDS {
             kill(cluster, victim)?;
-            verify(cluster, "wide", &ledger)
+            ledger
+                .verify(cluster)
                 .with_context(|| format!("osd.{id} in again, osd.{victim} dead"))?;
             start(cluster, victim)?;
             cluster.await_health(WELL_MAX)?;
@@ -99,17 +102,13 @@ pub fn listed_while_it_hangs(_: &mut Site, cluster: &mut Cluster) -> Result<()> 
         let name = format!("object-{}", round / 2);
         let who = &replicas[round / 2 % replicas.len()];
         cluster.signal(who, "STOP")?;
-        let mut change = spawn(cluster, word, &name)?;
+        let mut change = begin(cluster, word, &name)?;
         sleep(Duration::from_millis(200));
         let list = bounded::output(
             cluster.command().args(["object", "ls", "one"]),
             WHILE_STOPPED,
         );
-        let done = change
-            .0
-            .try_wait()
-            .context("waiting for a client")?
-            .is_some();
+        let done = change.ended()?.is_some();
         cluster.signal(who, "CONT")?;
         if let Ok(list) = list
             && list.status.success()
@@ -122,8 +121,7 @@ pub fn listed_while_it_hangs(_: &mut Site, cluster: &mut Cluster) -> Result<()> 
                 "{word} {name} hangs, and the listing shows it: {shown}"
             );
         }
-        let status = bounded::ended(&mut change.0, WELL_MAX)?;
-        ensure!(status.success(), "{word} {name} failed");
+        change.finish(WELL_MAX)?;
         let shown = cluster
             .ask(&["object", "ls", "one"])?
             .to_string()
@@ -137,12 +135,14 @@ pub fn listed_while_it_hangs(_: &mut Site, cluster: &mut Cluster) -> Result<()> 
     cluster.await_health(WELL_MAX)
 }
 
-fn spawn(cluster: &Cluster, word: &str, name: &str) -> Result<Killed> {
+fn begin(cluster: &Cluster, word: &str, name: &str) -> Result<Client> {
     let mut command = cluster.command();
     command.args(["object", word, "one", name]);
     if word == "put" {
         command.arg(cluster.dir().join("cluster.toml"));
     }
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    command.spawn().map(Killed).context("nacre does not start")
+    Client::begin(
+        &mut command,
+        &cluster.dir().join(format!("{word}-{name}.said")),
+    )
 }

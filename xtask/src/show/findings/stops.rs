@@ -1,7 +1,8 @@
 //! Findings in which daemons stopped or operations were delayed: F10, F11, F12, F16, F17, F41.
 
 use super::{OSDS, POOL, WELL_MAX, WORK_MAX, create, daemons, kill, start};
-use crate::bounded::{self, Killed};
+use crate::bounded;
+use crate::cluster::client::Client;
 use crate::cluster::ledger::probe;
 use crate::cluster::load::{Load, Work, field};
 use crate::cluster::{Cluster, succeeds};
@@ -10,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
@@ -39,10 +40,8 @@ objclass.register(f)
     let mut entries = 0;
     while entries < ENTRIES {
         let input = (entries / AT_ONCE).to_string();
-        let set = succeeds(
-            &mut evaluating(cluster, "wide", &script, &["--input", &input]),
-            SEEN_MAX,
-        );
+        let mut command = evaluating(cluster, "wide", &script, &["--input", &input]);
+        let set = succeeds(&mut command, SEEN_MAX);
         if let Err(why) = set {
             println!(
                 "  refused: {}",
@@ -179,8 +178,7 @@ objclass.register(f)
                 put(cluster, POOL, what, b"y")?;
             }
             let begun = Instant::now();
-            let mut command = cluster.command();
-            let got = succeeds(command.args(["object", "stat", POOL, what]), OTHERS_MAX);
+            let got = cluster.ask_for(OTHERS_MAX, &["object", "stat", POOL, what]);
             got.with_context(|| format!("{what} after {said}"))?;
             eval(cluster, what, &honest).with_context(|| format!("{what} after {said}"))?;
             ensure!(
@@ -238,24 +236,16 @@ pub fn blocked_groups(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     for name in waits.iter().take(12) {
         let mut command = cluster.command();
         command.args(["object", "put", "pairs", name]).arg(&large);
-        clients.push(Killed(
-            command
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()?,
-        ));
+        let said = cluster.dir().join(format!("{name}.said"));
+        clients.push(Client::begin(&mut command, &said)?);
     }
     let (begun, mut slowest) = (Instant::now(), Duration::ZERO);
     while begun.elapsed() < Duration::from_secs(25) {
         for name in &serve {
             let before = Instant::now();
-            let mut command = cluster.command();
-            succeeds(
-                command.args(["object", "put", "pairs", name]).arg(&large),
-                OTHERS_MAX,
-            )
-            .with_context(|| format!("{name}, which is served"))?;
+            cluster
+                .ask_with(OTHERS_MAX, &["object", "put", "pairs", name], &large)
+                .with_context(|| format!("{name}, which is served"))?;
             slowest = slowest.max(before.elapsed());
         }
     }
@@ -274,11 +264,8 @@ pub fn blocked_groups(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
 /// A pool of small objects is removed while other clients put.
 pub fn pool_removed(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     create(cluster, "many", 3, 8)?;
-    let mut command = cluster.command();
-    command.args([
-        "bench", "fill", "write", "--set", "a", "--size", "100", "--depth", "128", "--pool", "many",
-    ]);
-    let said = succeeds(command.args(["--objects", "60000"]), WORK_MAX)?;
+    let fill = "bench fill write --set a --size 100 --depth 128 --pool many --objects 60000";
+    let said = cluster.ask_for(WORK_MAX, &fill.split(' ').collect::<Vec<_>>())?;
     ensure!(
         field(&said, "done") == 60_000.0,
         "not all objects were written: {said}"
@@ -291,7 +278,6 @@ pub fn pool_removed(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
         objects: 1 << 20,
         seconds: 30,
         pool: "others",
-        kept: 0,
         keep: false,
     };
     let load = Load::begin(cluster, work)?;
@@ -312,12 +298,7 @@ fn restart_all(cluster: &mut Cluster) -> Result<()> {
     for who in daemons() {
         cluster.kill(&who)?;
     }
-    for id in 0..3 {
-        cluster.run("mon", id)?;
-    }
-    for id in 0..OSDS {
-        cluster.run("osd", id)?;
-    }
+    cluster.run_all(3, OSDS)?;
     cluster.await_health(WELL_MAX)?;
     probe(cluster, POOL, WORK_MAX).map(drop)
 }
@@ -346,12 +327,6 @@ fn eval(cluster: &Cluster, name: &str, script: &Path) -> Result<()> {
 fn put(cluster: &Cluster, pool: &str, name: &str, data: &[u8]) -> Result<()> {
     let content = cluster.dir().join("content");
     fs::write(&content, data).context("a file to put")?;
-    succeeds(
-        cluster
-            .command()
-            .args(["object", "put", pool, name])
-            .arg(content),
-        SEEN_MAX,
-    )
-    .map(drop)
+    let words = ["object", "put", pool, name];
+    cluster.ask_with(SEEN_MAX, &words, &content).map(drop)
 }

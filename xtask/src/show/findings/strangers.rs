@@ -2,12 +2,13 @@
 
 use super::{OSDS, POOL, WELL_MAX, WORK_MAX, start};
 use crate::bounded;
+use crate::cluster::client::Client;
 use crate::cluster::ledger::probe;
 use crate::cluster::{Cluster, succeeds};
 use crate::show::site::Site;
 use anyhow::{Context, Result, ensure};
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -49,8 +50,7 @@ pub fn copied_osd(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
         let before = epoch(cluster)?;
         let mut copy = Command::new(&site.nacre);
         copy.args(["osd", "run", "--id", &id.to_string(), "--config"])
-            .arg(&elsewhere)
-            .stdin(Stdio::null());
+            .arg(&elsewhere);
         let ended = bounded::output(&mut copy, GONE_MAX).context("the copy goes on")?;
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         ensure!(
@@ -117,9 +117,10 @@ pub fn monitor_comes_back(site: &mut Site, cluster: &mut Cluster) -> Result<()> 
             "{who} counts before it has run: {voters:?} voters"
         );
         cluster.run("mon", id)?;
-        bounded::until(&format!("{who} takes part"), WELL_MAX, || {
-            let status = cluster.ask(&["status"])?;
-            Ok((status["mons"]["voters"] == 3 && status["mons"]["reachable"] == 3).then_some(()))
+        let what = format!("{who} takes part");
+        cluster.until(&what, WELL_MAX, &["status"], |status| {
+            let mons = &status["mons"];
+            (mons["voters"] == 3 && mons["reachable"] == 3).then_some(())
         })?;
         probe(cluster, POOL, WORK_MAX)?;
     }
@@ -132,36 +133,19 @@ pub fn killed_while_it_is_made(site: &mut Site, _: &mut Cluster) -> Result<()> {
     let port = (site.base_port + 10).to_string();
     for wait_ms in [2, 5, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 700] {
         let folder = site.dir.join(format!("made-{wait_ms}"));
-        let up = |more: &[&str]| {
-            let mut up = Command::new(&site.nacre);
-            up.args(["up", "--base-port", &port, "--dir"])
-                .arg(&folder)
-                .args(more);
-            up.stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null());
-            up
-        };
-        let mut first = up(&[]).spawn().context("nacre does not start")?;
-        sleep(Duration::from_millis(wait_ms));
-        first.kill().context("killing it")?;
-        first.wait().context("waiting for it")?;
-        let what = || format!("after `nacre up` was killed after {wait_ms} ms");
-        succeeds(&mut up(&["--detach"]), WELL_MAX).with_context(what)?;
         let made = Cluster::at(&site.nacre, &folder);
+        let mut up = Command::new(&site.nacre);
+        up.args(["up", "--base-port", &port, "--dir"]).arg(&folder);
+        let first = Client::begin(&mut up, &folder.with_extension("said"))?;
+        sleep(Duration::from_millis(wait_ms));
+        drop(first);
+        let what = || format!("after `nacre up` was killed after {wait_ms} ms");
+        made.up(&["--base-port", &port]).with_context(what)?;
         made.await_health(WELL_MAX).with_context(what)?;
         let put = ["object", "put", POOL, "a"];
-        succeeds(
-            made.command().args(put).arg(folder.join("cluster.toml")),
-            GONE_MAX,
-        )
-        .with_context(what)?;
-        succeeds(
-            Command::new(&site.nacre)
-                .args(["down", "--dir"])
-                .arg(&folder),
-            WELL_MAX,
-        )?;
+        made.ask_with(GONE_MAX, &put, &folder.join("cluster.toml"))
+            .with_context(what)?;
+        made.down()?;
         fs::remove_dir_all(&folder).with_context(what)?;
     }
     Ok(())

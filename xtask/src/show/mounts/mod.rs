@@ -314,10 +314,7 @@ fn again(
             for who in ["osd.0", "osd.1", "osd.2", "mon.0"] {
                 cluster.end(who)?;
             }
-            cluster.run("mon", 0)?;
-            for id in 0..3 {
-                cluster.run("osd", id)?;
-            }
+            cluster.run_all(1, 3)?;
         }
     }
     for id in 0..SERVERS {

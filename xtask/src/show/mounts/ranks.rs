@@ -100,7 +100,7 @@ pub fn run(site: &mut Site) -> Result<()> {
 
 /// The server of each rank, once all have one.
 fn await_ranks(cluster: &Cluster) -> Result<Vec<String>> {
-    mounted::await_ranks(2, |words| cluster.ask(words))
+    mounted::await_ranks(cluster, 2)
 }
 fn server_of(cluster: &Cluster, rank: u64) -> Result<String> {
     await_ranks(cluster)?
