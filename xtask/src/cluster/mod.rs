@@ -34,6 +34,8 @@ use std::time::{Duration, Instant};
 
 /// No command that only queries or changes the map takes this long, even on a busy machine.
 const COMMAND_MAX: Duration = Duration::from_secs(60);
+/// Maximum time until health is good after something was created.
+const HEALTHY_MAX: Duration = Duration::from_mins(5);
 /// `nacre up` waits until all daemons serve.
 const UP_MAX: Duration = Duration::from_mins(4);
 /// `nacre down` waits 20 s for each of its steps before it kills processes.
@@ -387,6 +389,17 @@ impl Cluster {
         })
     }
 
+    /// Creates pools of three replicas and 32 PGs, and waits until health is good.
+    ///
+    /// # Errors
+    /// The remaining problem.
+    pub fn pools(&self, names: &[&str]) -> Result<()> {
+        for pool in names {
+            self.ask(&["pool", "create", pool, "--size", "3", "--pg-num", "32"])?;
+        }
+        self.await_health(HEALTHY_MAX)
+    }
+
     /// Commits a map change without further effect; returns its epoch.
     ///
     /// # Errors
@@ -400,6 +413,16 @@ impl Cluster {
         reply["epoch"]
             .as_u64()
             .context("nothing was changed: another cluster value has changed the map before")
+    }
+
+    /// The same as soon as the monitors commit it: refusals without a leader are expected.
+    ///
+    /// # Errors
+    /// When they do not within `limit`.
+    pub fn await_change(&self, limit: Duration) -> Result<u64> {
+        bounded::until("the map can be changed", limit, || {
+            Ok(self.change_map().ok())
+        })
     }
 
     /// Waits until health is good.

@@ -40,10 +40,7 @@ const OVERWRITTEN: u64 = 5_000;
 pub fn run(site: &mut Site) -> Result<()> {
     let alone = disk(&site.nacre, &site.dir, 2.0)?;
     let mut cluster = site.cluster(1, 4)?;
-    for pool in ["mixed", "clients"] {
-        cluster.ask(&["pool", "create", pool, "--size", "3", "--pg-num", "32"])?;
-    }
-    cluster.await_health(HANG)?;
+    cluster.pools(&["mixed", "clients"])?;
     let peace = Load::begin(&cluster, overwrite("clients", 8))?.finish()?;
     site.figures
         .note("clients in peace: p99", field(&peace, "p99_us") / 1e3, "ms");

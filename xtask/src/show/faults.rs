@@ -5,7 +5,6 @@
 //! fault. Two pools alternate: a load prepares its objects while the previous one reads back.
 
 use super::site::Site;
-use crate::bounded;
 use crate::cluster::Cluster;
 use crate::cluster::load::{Load, field, overwrite};
 use anyhow::{Context, Result, ensure};
@@ -29,10 +28,7 @@ const COMMITS: usize = 20;
 /// When data differs from what was written, or something hangs.
 pub fn run(site: &mut Site) -> Result<()> {
     let mut cluster = site.cluster(3, 4)?;
-    for pool in ["even", "odd"] {
-        cluster.ask(&["pool", "create", pool, "--size", "3", "--pg-num", "32"])?;
-    }
-    cluster.await_health(HEALED_MAX)?;
+    cluster.pools(&["even", "odd"])?;
 
     commits(site, &cluster)?;
     killed(site, &mut cluster)?;
@@ -158,10 +154,8 @@ fn leader(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     let load = Load::begin(cluster, overwrite("even", 10))?;
     load.must_last(HARM)?;
     let at = cluster.kill(&format!("mon.{leads}"))?;
-    // Refusals without a leader are expected; the scenario checks that they end.
-    let changed = bounded::until("the map can be changed", HANG, || {
-        Ok(cluster.change_map().ok().map(|_| Instant::now()))
-    })?;
+    cluster.await_change(HANG)?;
+    let changed = Instant::now();
     site.figures.at_most(
         2.0,
         "killed leader: the map is changed after",

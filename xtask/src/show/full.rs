@@ -82,10 +82,7 @@ pub fn run(site: &mut Site) -> Result<()> {
 fn filled(site: &mut Site, cluster: &mut Cluster, what: &str, host: Option<&Small>) -> Result<f64> {
     let name = what.replace(' ', "-");
     let (full, others) = (format!("full-{name}"), format!("others-{name}"));
-    for pool in [&full, &others] {
-        cluster.ask(&["pool", "create", pool, "--size", "3", "--pg-num", "32"])?;
-    }
-    cluster.await_health(HEALED_MAX)?;
+    cluster.pools(&[&full, &others])?;
     let how = "--clients 2 --pause-ms 5 --seconds 7200";
     let mut load = Ledger::begin(cluster, &others, how)?;
     let (mut sets, mut longest, mut taken) = (Vec::new(), 0.0_f64, 0.0);
@@ -167,16 +164,7 @@ fn filled(site: &mut Site, cluster: &mut Cluster, what: &str, host: Option<&Smal
 /// Fills a pool with small objects and deletes 7 of 8; returns the number that stay, and the number
 /// tried: some of the last were refused, and lie between those that stay.
 fn fragment(cluster: &Cluster) -> Result<(u64, u64)> {
-    cluster.ask(&[
-        "pool",
-        "create",
-        "fragments",
-        "--size",
-        "3",
-        "--pg-num",
-        "32",
-    ])?;
-    cluster.await_health(HEALED_MAX)?;
+    cluster.pools(&["fragments"])?;
     let said = fill(cluster, "write", "fragments", "4KiB", 10_000_000, &[])?;
     let written = (field(&said, "done") + field(&said, "refused") + field(&said, "unknown")) as u64;
     fill(

@@ -65,10 +65,7 @@ fn peaceful(pool: &str, seconds: u64) -> Work<'_> {
 pub fn run(site: &mut Site) -> Result<()> {
     let (folder, scripts) = scripts()?;
     let cluster = site.cluster(1, 3)?;
-    for pool in ["quiet", "others", "hostile"] {
-        cluster.ask(&["pool", "create", pool, "--size", "3", "--pg-num", "32"])?;
-    }
-    cluster.await_health(HANG)?;
+    cluster.pools(&["quiet", "others", "hostile"])?;
     let before: Vec<u32> = cluster.pids().collect();
     let state = || -> Result<_> {
         Ok((

@@ -32,10 +32,7 @@ pub fn run(site: &mut Site) -> Result<()> {
         ..Setup::default()
     };
     let mut cluster = site.cluster_with(1, 3, &setup)?;
-    for (pool, _) in LOADS {
-        cluster.ask(&["pool", "create", pool, "--size", "3", "--pg-num", "32"])?;
-    }
-    cluster.await_health(HEALED_MAX)?;
+    cluster.pools(&LOADS.map(|(pool, _)| pool))?;
     for (pool, depth) in LOADS {
         let what = format!("a flush hangs for 60 s, {depth} operations in flight");
         let load = Load::begin(

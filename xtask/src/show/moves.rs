@@ -131,9 +131,7 @@ fn monitors(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     let load = Load::begin(cluster, overwrite("clients", 8))?;
     load.must_last(HARM)?;
     let at = cluster.kill("mon.0")?;
-    bounded::until("the map can be changed", UP_MAX, || {
-        Ok(cluster.change_map().ok())
-    })?;
+    cluster.await_change(UP_MAX)?;
     site.figures.at_most(
         2.0,
         "the first one killed: the map is changed after",
@@ -247,9 +245,7 @@ fn away(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
     await_votes(cluster, 3)?;
     // Only these two are left for a majority: both must have everything.
     cluster.kill("mon.0")?;
-    let last = bounded::until("the map can be changed", UP_MAX, || {
-        Ok(cluster.change_map().ok())
-    })?;
+    let last = cluster.await_change(UP_MAX)?;
     ensure!(
         last > epoch,
         "the map went back from epoch {epoch} to {last}"

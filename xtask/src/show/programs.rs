@@ -41,10 +41,7 @@ fn counted(cluster: &Cluster, what: &str) -> Result<u64> {
 /// instance than before.
 pub fn run(site: &mut Site) -> Result<()> {
     let cluster = site.cluster(3, 3)?;
-    for pool in ["logs", "others"] {
-        cluster.ask(&["pool", "create", pool, "--size", "3", "--pg-num", "32"])?;
-    }
-    cluster.await_health(HANG)?;
+    cluster.pools(&["logs", "others"])?;
     let before: Vec<u32> = cluster.pids().collect();
     let source = |name: &str, text: &str| -> Result<String> {
         let path = site.dir.join(name);

@@ -15,16 +15,7 @@ const STEP: Duration = Duration::from_secs(4);
 /// When the history is not linearizable, or something hangs.
 pub fn run(site: &mut Site) -> Result<()> {
     let mut cluster = site.cluster(3, 4)?;
-    cluster.ask(&[
-        "pool",
-        "create",
-        "registers",
-        "--size",
-        "3",
-        "--pg-num",
-        "32",
-    ])?;
-    cluster.await_health(HANG)?;
+    cluster.pools(&["registers"])?;
     let seconds = site.seconds.unwrap_or(40).max(30);
     let how = format!("register --clients 8 --keys 4 --pool registers --seconds {seconds}");
     let mut history = History::begin(&cluster, "registers", &how)?;

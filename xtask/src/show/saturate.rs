@@ -19,8 +19,7 @@ const WRITERS: usize = 2;
 /// When data differs from what was written, or something hangs.
 pub fn run(site: &mut Site) -> Result<()> {
     let cluster = site.cluster(3, 4)?;
-    cluster.ask(&["pool", "create", "clients", "--size", "3", "--pg-num", "32"])?;
-    cluster.await_health(HEALED_MAX)?;
+    cluster.pools(&["clients"])?;
     let seconds = site.seconds.unwrap_or(600);
     let peace = Load::begin(&cluster, overwrite("clients", 5))?.finish()?;
     let before = epoch(&cluster.ask(&["status"])?)?;
