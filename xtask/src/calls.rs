@@ -9,8 +9,8 @@
 //! The CPU time is that of daemons, mount and this program, from `/proc`, counted until the system
 //! is idle. Used by `./x show costs` and `./x bench versus`.
 
+use crate::cluster::files::{Mount, unmount};
 use crate::cluster::guard;
-use crate::show::mounted::{Mount, unmount};
 use crate::{bounded, machine};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;

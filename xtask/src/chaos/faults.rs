@@ -39,11 +39,7 @@ impl Faults {
     pub fn new(town: &Town) -> Self {
         let mut smalls = Vec::new();
         for (osd, image) in [(2, None), (3, Some(town.cluster.dir().join("osd.3.image")))] {
-            match Small::under(
-                &town.cluster.dir().join(format!("osd.{osd}")),
-                SMALL,
-                image.as_deref(),
-            ) {
+            match Small::under(&town.folder(Who::Osd(osd)), SMALL, image.as_deref()) {
                 Ok(small) => smalls.push(small),
                 Err(why) => println!("SKIPPED: osd.{osd} has no small disk of its own: {why:#}"),
             }
@@ -134,7 +130,7 @@ impl Faults {
                     match self
                         .smalls
                         .iter()
-                        .find(|small| small.has(&town.cluster.dir().join(format!("osd.{osd}"))))
+                        .find(|small| small.has(&town.folder(Who::Osd(*osd))))
                     {
                         Some(small) => {
                             town.files
@@ -149,34 +145,29 @@ impl Faults {
                 Fault::Rot(osd, region, seed) => {
                     let who = Who::Osd(*osd);
                     town.end(who)?;
-                    let flipped = flip(
-                        &town.cluster.dir().join(format!("{who}/store")),
-                        *region,
-                        *seed,
-                    )?;
+                    let flipped = flip(&town.folder(who).join("store"), *region, *seed)?;
                     println!("      flipped a bit at {flipped:?}");
                     town.may_end.insert(who);
                     town.start(who)?;
                 }
-                Fault::Out(osd) => said(town.cluster.ask(&["osd", "out", &osd.to_string()])),
-                Fault::Down(osd) => said(town.cluster.ask(&["osd", "down", &osd.to_string()])),
+                Fault::Out(osd) => said(town.ask(&["osd", "out", &osd.to_string()])),
+                Fault::Down(osd) => said(town.ask(&["osd", "down", &osd.to_string()])),
                 Fault::Replace(mon) => {
                     let who = Who::Mon(*mon);
                     // Its remaining process ends by itself, or is terminated.
                     town.may_end.insert(who);
-                    town.cluster.ask(&["mon", "rm", &mon.to_string()])?;
+                    town.ask(&["mon", "rm", &mon.to_string()])?;
                     town.wait(Duration::from_millis(500))?;
                     town.end(who)?;
                     let aside = town
                         .cluster
                         .dir()
                         .join(format!("{who}.removed-{}", turn.number));
-                    fs::rename(town.cluster.dir().join(who.to_string()), aside)
-                        .context("putting a store aside")?;
+                    fs::rename(town.folder(who), aside).context("putting a store aside")?;
                 }
                 Fault::Snapshot(pool) => {
                     let name = format!("snap-{}", turn.number);
-                    match town.cluster.ask(&["pool", "snap", "create", pool, &name]) {
+                    match town.ask(&["pool", "snap", "create", pool, &name]) {
                         Ok(_) => self.snapshots.push((pool, name)),
                         why => said(why),
                     }
@@ -190,10 +181,7 @@ impl Faults {
                     // Odd numbers too.
                     let more = *groups + 1 + *groups / 3;
                     if more <= GROUPS_MAX {
-                        match town
-                            .cluster
-                            .ask(&["pool", "set", pool, "pg_num", &more.to_string()])
-                        {
+                        match town.ask(&["pool", "set", pool, "pg_num", &more.to_string()]) {
                             Ok(_) => *groups = more,
                             why => said(why),
                         }
@@ -203,10 +191,7 @@ impl Faults {
                     let name = format!("passing-{}-{}", turn.number, self.passing.len());
                     let draw = turn.number as usize + self.passing.len();
                     let (size, groups) = (["2", "3"][draw % 2], ["1", "4", "7"][draw % 3]);
-                    match town
-                        .cluster
-                        .ask(&["pool", "create", &name, "--size", size, "--pg-num", groups])
-                    {
+                    match town.ask(&["pool", "create", &name, "--size", size, "--pg-num", groups]) {
                         Ok(_) => self
                             .passing
                             .push((*end, Ledger::begin(&town.cluster, &name, PASSING)?)),
@@ -252,7 +237,7 @@ impl Faults {
                     town.healed.insert(*who, Instant::now());
                 }
                 Fault::Full(osd) => {
-                    let folder = town.cluster.dir().join(format!("osd.{osd}"));
+                    let folder = town.folder(Who::Osd(*osd));
                     self.smalls
                         .iter()
                         .filter(|small| small.has(&folder))
@@ -316,12 +301,11 @@ impl Faults {
         town.end(who)?;
         town.ended.remove(&who);
         // It may not be down yet, if it hung or was killed.
-        said(town.cluster.ask(&["osd", "down", &id]));
+        said(town.ask(&["osd", "down", &id]));
         town.wait(Duration::from_secs(1))?;
-        town.cluster
-            .ask(&["osd", "rm", &id])
+        town.ask(&["osd", "rm", &id])
             .context("nothing needs it any more")?;
-        let folder = town.cluster.dir().join(who.to_string());
+        let folder = town.folder(who);
         let aside = town
             .cluster
             .dir()
@@ -375,7 +359,6 @@ fn pass(town: &mut Town, end: PoolEnd, passing: &mut Ledger) -> Result<()> {
     // The first attempt may have succeeded, and its answer been lost.
     if removed.is_err()
         && town
-            .cluster
             .ask(&["pool", "ls"])?
             .to_string()
             .contains(&format!("\"{name}\""))
@@ -390,7 +373,7 @@ fn pass(town: &mut Town, end: PoolEnd, passing: &mut Ledger) -> Result<()> {
 fn insist(town: &mut Town, words: &[&str]) -> Result<()> {
     let mut last = None;
     for _ in 0..20 {
-        match town.cluster.ask(words) {
+        match town.ask(words) {
             Ok(_) => return Ok(()),
             Err(why) => last = Some(why),
         }

@@ -62,7 +62,7 @@ fn there(town: &Town, groups: Option<&BTreeMap<String, Vec<String>>>) -> Result<
 fn groups_of(town: &Town, osd: u32) -> Result<BTreeMap<String, Vec<String>>> {
     let mut all = BTreeMap::new();
     for pool in ledgers() {
-        let listed = town.cluster.ask(&["pg", "ls", "--pool", pool])?;
+        let listed = town.ask(&["pg", "ls", "--pool", pool])?;
         let groups = listed["pgs"].as_array().context("pg ls has no pgs")?.iter();
         let has = |group: &&serde_json::Value| {
             group["acting"]
@@ -82,9 +82,9 @@ fn groups_of(town: &Town, osd: u32) -> Result<BTreeMap<String, Vec<String>>> {
 /// Each OSD alone returns everything in its PGs, including listings.
 fn alone(town: &mut Town) -> Result<u64> {
     for (pool, ..) in POOLS {
-        town.cluster.ask(&["pool", "set", pool, "min_size", "1"])?;
+        town.ask(&["pool", "set", pool, "min_size", "1"])?;
     }
-    town.cluster.ask(&["flag", "set", "noout"])?;
+    town.ask(&["flag", "set", "noout"])?;
     let mut objects = 0;
     for osd in 0..OSDS {
         town.until(
@@ -116,7 +116,7 @@ fn alone(town: &mut Town) -> Result<u64> {
             town.start(other)?;
         }
     }
-    town.cluster.ask(&["flag", "unset", "noout"])?;
+    town.ask(&["flag", "unset", "noout"])?;
     Ok(objects)
 }
 

@@ -20,8 +20,8 @@ mod net;
 pub mod plan;
 mod town;
 
+use crate::cluster::files::why_not;
 use crate::cluster::guard::Guard;
-use crate::show::mounted;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, bail, ensure};
 use eyes::Eyes;
@@ -174,7 +174,7 @@ fn mistreat(wish: &Wish, nacre: &Path, dir: &Path) -> Result<()> {
         println!("{loud}cuts of the network: all daemons are on one loopback: {why}");
     }
     let mut town = Town::make(nacre, dir, net, wish.base_port)?;
-    let why_no_files = mounted::why_not();
+    let why_no_files = why_not();
     if let Some(why) = why_no_files {
         println!("SKIPPED: the file system, its servers and its mounts: {why}");
     }

@@ -98,6 +98,10 @@ impl Town {
         })
     }
 
+    /// A daemon's folder.
+    pub fn folder(&self, who: Who) -> PathBuf {
+        self.cluster.dir().join(who.to_string())
+    }
     /// The last lines of a daemon's log.
     pub fn last_words(&self, who: Who) -> String {
         last_words(&self.cluster.log(&who.to_string()))
@@ -262,10 +266,17 @@ impl Town {
     pub fn command_of(&self, who: Who) -> Command {
         self.cluster.command_in(self.net.of(who).as_deref())
     }
-    /// Runs a command of the cluster in a daemon's namespace, where its ports can be probed.
+    /// Runs a command of the cluster.
     ///
     /// # Errors
     /// Its error; also when it takes longer than a minute.
+    pub fn ask(&self, words: &[&str]) -> Result<Value> {
+        self.cluster.ask(words)
+    }
+    /// Runs a command of the cluster in a daemon's namespace, where its ports can be probed.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
     pub fn ask_at(&self, who: Who, words: &[&str]) -> Result<Value> {
         succeeds(self.command_of(who).args(words), COMMAND_MAX)
     }
@@ -298,7 +309,7 @@ impl Town {
         loop {
             self.check()?;
             // A command reports a temporary loss of the majority.
-            if let Ok(status) = self.cluster.ask(&["status"]) {
+            if let Ok(status) = self.ask(&["status"]) {
                 if good(&status) {
                     return Ok(begun.elapsed());
                 }

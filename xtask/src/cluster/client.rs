@@ -93,8 +93,8 @@ impl Client {
     pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
         bounded::ended(&mut self.child.0, limit).with_context(|| self.name())
     }
-    /// As [`Self::wait`], for one that must succeed: returns the first JSON value that it printed, or
-    /// nothing if there is none.
+    /// As [`Self::wait`], for one that must succeed: returns its answer, or nothing if there is
+    /// none.
     ///
     /// # Errors
     /// As [`Self::wait`]; also when it fails, with its output.

@@ -35,8 +35,8 @@ impl History {
     /// Waits for their end; returns what they reported, and the verdict.
     ///
     /// # Errors
-    /// When they do not end within `limit`, one could not continue or received an impossible answer,
-    /// or the history is not linearizable.
+    /// When they do not end within `limit`, one could not continue or received an impossible
+    /// answer, or the history is not linearizable.
     pub fn finish(self, cluster: &Cluster, limit: Duration) -> Result<(Value, Value)> {
         let said = self.clients.finish(limit)?;
         let words = ["history", "check"];

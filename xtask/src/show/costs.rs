@@ -12,11 +12,12 @@
 //!
 //! Without Ceph (`--only nacre`, or where it is not available) there are rows and no ratios.
 
-use super::mounted::{self, Mount};
+use super::mounted;
 use super::site::Site;
 use super::trees;
 use crate::calls::{self, Calls, Disk, Found, Mounted};
 use crate::cluster::Cluster;
+use crate::cluster::files::{self, Mount};
 use crate::{bounded, ceph};
 use anyhow::{Context, Result};
 use std::fs;
@@ -117,7 +118,7 @@ fn disk(site: &mut Site, archive: &Path) -> Result<Found> {
 fn nacre(site: &mut Site, archive: &Path) -> Result<Found> {
     let cluster = mounted::serve(site)?;
     let (place, folder) = (site.dir.join("mount"), site.dir.clone());
-    let requests = || mounted::requests(&cluster);
+    let requests = || files::requests(&cluster);
     let mount = || Ok(Box::new(Mount::new(&cluster, &place)?) as Box<dyn Mounted>);
     let mut note =
         |what: &str, found, unit| site.figures.note(&format!("Nacre: {what}"), found, unit);

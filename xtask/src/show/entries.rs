@@ -7,11 +7,12 @@
 //! ```
 //! Memory is the server's peak, sampled a few times per second.
 
-use super::mounted::{self, Mount};
+use super::mounted;
 use super::site::Site;
 use crate::bounded;
 use crate::cluster::Cluster;
 use crate::cluster::client::Client;
+use crate::cluster::files::{self, Mount};
 use crate::machine::{self, resident_mib};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -80,7 +81,7 @@ pub fn run_ten(site: &mut Site) -> Result<()> {
         has_file(&mount.dir().join("part-0"))?,
         "the first entry of part 0 is no file"
     );
-    let holder = mounted::await_server(&cluster)?;
+    let holder = files::await_server(&cluster)?;
     let killed = cluster.kill(&holder)?;
     fs::create_dir(mount.dir().join("after")).context("a directory, made by the next server")?;
     let took = killed.elapsed().as_secs_f64();
@@ -134,7 +135,7 @@ fn bench(
         "bench",
         "files",
         "--fs",
-        mounted::NAME,
+        files::NAME,
         "--dir",
         dir,
         "--count",

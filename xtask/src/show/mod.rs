@@ -27,7 +27,7 @@ mod hostile;
 mod hung;
 mod metadata;
 mod million;
-pub mod mounted;
+mod mounted;
 pub mod mounts;
 mod moves;
 mod programs;

@@ -11,14 +11,12 @@
 use super::site::Site;
 use super::trees;
 use crate::bounded;
-use crate::cluster::client::Client;
 use crate::cluster::load::{Load, field, overwrite};
 use crate::cluster::{Cluster, is_clean};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 const UP_MAX: Duration = Duration::from_mins(2);
@@ -96,9 +94,7 @@ fn forms(site: &mut Site, dir: &Path, tree: &Tree) -> Result<()> {
     verify("nacre up --detach: data read back", site)?;
     cluster.up(&["--processes"])?;
     verify("nacre up --processes --detach: data read back", site)?;
-    let mut up = Command::new(&site.nacre);
-    up.args(["--json", "up", "--dir"]).arg(dir);
-    let mut up = Client::begin(&mut up, &site.dir.join("up.said"))?;
+    let mut up = cluster.up_attached(&[])?;
     bounded::until("nacre up serves", UP_MAX, || {
         up.must_run()?;
         Ok(cluster.ask(&["status"]).ok().filter(is_clean))

@@ -10,9 +10,9 @@
 //!  down      nacre down                              tests/ceph-cluster down
 //! ```
 
+use crate::cluster::files::{self, Mount};
 use crate::cluster::{Cluster, guard, is_clean};
 use crate::show::costs;
-use crate::show::mounted::{self, Mount};
 use crate::{bounded, ceph, machine};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -165,8 +165,8 @@ impl Side {
     pub fn serve_files(&self) -> Result<()> {
         match self.system {
             System::Nacre => {
-                self.cluster.ask(&["fs", "create", mounted::NAME])?;
-                mounted::await_server(&self.cluster).map(drop)
+                self.cluster.ask(&["fs", "create", files::NAME])?;
+                files::await_server(&self.cluster).map(drop)
             }
             System::Ceph | System::Tuned => {
                 ceph::serve_files(&self.cluster.dir().join("ceph.conf"))

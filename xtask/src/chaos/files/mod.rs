@@ -21,8 +21,8 @@ mod worlds;
 
 use super::plan::{RANKS, VICTIM, Who};
 use super::town::{Town, last_words};
+use crate::cluster::files::{self, Mount};
 use crate::cluster::{Cluster, signal};
-use crate::show::mounted::{self, Mount};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -73,9 +73,8 @@ impl Files {
     /// # Errors
     /// When one of these fails.
     pub fn begin(town: &Town, seed: u64) -> Result<Self> {
-        town.cluster
-            .ask(&["fs", "create", mounted::NAME, "--ranks", &RANKS.to_string()])?;
-        mounted::await_ranks(&town.cluster, RANKS as usize)?;
+        town.ask(&["fs", "create", files::NAME, "--ranks", &RANKS.to_string()])?;
+        files::await_ranks(&town.cluster, RANKS as usize)?;
         let mut mounts = BTreeMap::new();
         for who in (0..=VICTIM.parts().1).map(Who::Mount) {
             mounts.insert(
@@ -88,8 +87,7 @@ impl Files {
                 .with_context(|| format!("making {folder}"))?;
             if rank > 0 {
                 let (path, rank) = (format!("/{folder}"), rank.to_string());
-                town.cluster
-                    .ask(&["fs", "subtree", "pin", mounted::NAME, &path, &rank])?;
+                town.ask(&["fs", "subtree", "pin", files::NAME, &path, &rank])?;
             }
         }
         Ok(Self {
@@ -213,7 +211,7 @@ impl Files {
     /// # Errors
     /// The inconsistency.
     pub fn judge(&mut self, cluster: &Cluster) -> Result<String> {
-        mounted::is_consistent(cluster)?;
+        files::check(cluster)?;
         let fresh = mount(cluster.command(), &self.dir, FRESH)?;
         let compared = self
             .work

@@ -16,10 +16,11 @@ mod posix;
 mod stress;
 mod tools;
 
-use super::mounted::{self, Mount};
+use super::mounted;
 use super::site::Site;
 use super::trees;
 use crate::cluster::Cluster;
+use crate::cluster::files::Mount;
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::PathBuf;

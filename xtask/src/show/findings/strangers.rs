@@ -2,9 +2,9 @@
 
 use super::{OSDS, POOL, WELL_MAX, WORK_MAX, start};
 use crate::bounded;
-use crate::cluster::client::Client;
+use crate::cluster::Cluster;
+use crate::cluster::client::last_lines;
 use crate::cluster::ledger::probe;
-use crate::cluster::{Cluster, succeeds};
 use crate::show::site::Site;
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -31,13 +31,9 @@ pub fn copied_osd(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
         let elsewhere = site.dir.join(format!("elsewhere-{id}"));
         fs::create_dir_all(elsewhere.join(&who)).context("a folder for the copy")?;
         let store = format!("{who}/store");
-        succeeds(
-            Command::new("cp")
-                .arg("--sparse=always")
-                .arg(cluster.dir().join(&store))
-                .arg(elsewhere.join(&store)),
-            WELL_MAX,
-        )?;
+        let mut cp = Command::new("cp");
+        cp.arg("--sparse=always").arg(cluster.dir().join(&store));
+        bounded::printed(cp.arg(elsewhere.join(&store)), WELL_MAX)?;
         let text = fs::read_to_string(cluster.dir().join("cluster.toml"))
             .context("reading cluster.toml")?;
         fs::write(
@@ -48,13 +44,12 @@ pub fn copied_osd(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
         start(cluster, id)?;
         cluster.await_health(WELL_MAX)?;
         let before = epoch(cluster)?;
-        let mut copy = Command::new(&site.nacre);
-        copy.args(["osd", "run", "--id", &id.to_string(), "--config"])
-            .arg(&elsewhere);
-        let ended = bounded::output(&mut copy, GONE_MAX).context("the copy goes on")?;
-        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        let mut copy = Cluster::at(&site.nacre, &elsewhere);
+        copy.run("osd", id)?;
+        let status = bounded::until("the copy ends", GONE_MAX, || copy.ended(&who))?;
+        let said = last_lines(&copy.log(&who), 1);
         ensure!(
-            !ended.status.success(),
+            !status.success(),
             "the copy ended as if nothing were wrong: {said}"
         );
         ensure!(
@@ -64,10 +59,7 @@ pub fn copied_osd(site: &mut Site, cluster: &mut Cluster) -> Result<()> {
         probe(cluster, POOL, WORK_MAX)?;
         let cost = epoch(cluster)? - before;
         ensure!(cost <= EPOCHS_MAX, "a copy cost {cost} epochs");
-        println!(
-            "  the copy of {who}: {}",
-            said.lines().last().unwrap_or_default()
-        );
+        println!("  the copy of {who}: {said}");
         fs::remove_dir_all(&elsewhere).context("removing the copy")?;
     }
     Ok(())
@@ -134,9 +126,7 @@ pub fn killed_while_it_is_made(site: &mut Site, _: &mut Cluster) -> Result<()> {
     for wait_ms in [2, 5, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 700] {
         let folder = site.dir.join(format!("made-{wait_ms}"));
         let made = Cluster::at(&site.nacre, &folder);
-        let mut up = Command::new(&site.nacre);
-        up.args(["up", "--base-port", &port, "--dir"]).arg(&folder);
-        let first = Client::begin(&mut up, &folder.with_extension("said"))?;
+        let first = made.up_attached(&["--base-port", &port])?;
         sleep(Duration::from_millis(wait_ms));
         drop(first);
         let what = || format!("after `nacre up` was killed after {wait_ms} ms");

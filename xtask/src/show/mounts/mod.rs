@@ -23,10 +23,11 @@ pub mod stalls;
 pub mod tokens;
 mod victim;
 
-use super::mounted::{self, Mount, SERVERS};
+use super::mounted::{self, SERVERS};
 use super::site::Site;
 use crate::ceph;
 use crate::cluster::Cluster;
+use crate::cluster::files::{Mount, await_server};
 use anyhow::{Context, Result};
 use book::Book;
 use many::Many;
@@ -211,14 +212,14 @@ fn through(
 }
 
 fn kill_server(cluster: &mut Cluster) -> Result<()> {
-    let active = mounted::await_server(cluster)?;
+    let active = await_server(cluster)?;
     cluster.kill(&active)?;
     sleep(HARM);
     cluster.run("mds", number(&active)?).map(drop)
 }
 
 fn stop_server(cluster: &Cluster) -> Result<()> {
-    let active = mounted::await_server(cluster)?;
+    let active = await_server(cluster)?;
     cluster.signal(&active, "STOP")?;
     sleep(STOPPED);
     cluster.signal(&active, "CONT")?;
@@ -323,7 +324,7 @@ fn again(
     if ceph.is_none() {
         cluster.await_health(HEALED_MAX)?;
     }
-    mounted::await_server(cluster)?;
+    await_server(cluster)?;
     let mount = Mount::new(cluster, &site.dir.join("after"))?;
     let entries = pair
         .compare(mount.dir().join("pair"))

@@ -3,7 +3,8 @@
 use super::stalls::{Crew, Stalls, Watchdog, Worker};
 use super::{HARM, STOPPED_S, WHOLE_MAX, number, phase, tokens};
 use crate::cluster::Cluster;
-use crate::show::mounted::{self, Mount, NAME};
+use crate::cluster::files::{self, Mount, NAME};
+use crate::show::mounted;
 use crate::show::site::Site;
 use anyhow::{Context, Result};
 use std::fs;
@@ -100,7 +101,7 @@ pub fn run(site: &mut Site) -> Result<()> {
 
 /// The server of each rank, once all have one.
 fn await_ranks(cluster: &Cluster) -> Result<Vec<String>> {
-    mounted::await_ranks(cluster, 2)
+    files::await_ranks(cluster, 2)
 }
 fn server_of(cluster: &Cluster, rank: u64) -> Result<String> {
     await_ranks(cluster)?

@@ -6,7 +6,7 @@
 //! ```
 //! The limits are those of docs/files.md.
 
-use crate::show::mounted::Mount;
+use crate::cluster::files::Mount;
 use crate::show::site::Site;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{FlockOperation, fcntl_lock};
