@@ -44,8 +44,8 @@ pub(crate) enum Known {
 /// Memory charged per entry besides key and value.
 const OVERHEAD: usize = 128;
 
-/// The first bytes of a key as two big-endian numbers, padded with zeros: they have the order of the
-/// bytes.
+/// The first bytes of a key as two big-endian numbers, padded with zeros: they have the order of
+/// the bytes.
 fn beginning(bytes: &[u8]) -> (u128, u128) {
     let mut first = [0; 32];
     let length = bytes.len().min(32);

@@ -14,7 +14,7 @@ use std::fs;
 const BOUNDS: [Bound; 3] = [
     Bound {
         what: "functions of more than 100 lines",
-        allowed: 111,
+        allowed: 106,
     },
     Bound {
         what: "files of more than 700 lines",
@@ -22,7 +22,7 @@ const BOUNDS: [Bound; 3] = [
     },
     Bound {
         what: "lines wider than 100 characters",
-        allowed: 1368,
+        allowed: 1365,
     },
 ];
 const FUNCTION: usize = 100;
