@@ -8,6 +8,7 @@ use crate::attributes::{VERSION_ATTR, version_value};
 use crate::claims::{Claiming, Scene};
 use crate::context::{Context, Source};
 use crate::fetched::{Fetched, Want};
+use crate::plain::{self, Short};
 use crate::snaps::Then;
 use crate::view::{Stop, View};
 use crate::{Mutant, mutant};
@@ -207,50 +208,23 @@ pub fn evaluate(
             why: why.to_owned(),
         });
     }
-    if !setting.may_write
-        && let Some(read) = plain_read(request, context, &fetched)
-    {
-        return match read {
-            Ok(pieces) => {
-                let results = vec![SubReply::Data {
-                    length: payload_len(&pieces) as u64,
-                }];
-                Outcome::Answer {
-                    failure: None,
-                    results,
-                    payload: pieces,
-                }
-            }
-            Err(want) => Outcome::Read {
-                wants: vec![want],
-                fetched,
-            },
-        };
-    }
-    evaluate_parts(request, payload, context, fetched, setting, methods)
-}
-
-/// The fast path for most operations: one part that reads data already present. Equivalent to
-/// [`View::read`], but without a mutable view.
-fn plain_read(
-    request: &OpRequest,
-    context: &Context,
-    fetched: &Fetched,
-) -> Option<Result<Payload, Want>> {
-    let [SubOp::Read { offset, length }] = request.ops[..] else {
-        return None;
+    let short = if setting.may_write {
+        plain::write(request, payload, context, setting)
+    } else {
+        plain::read(request, context, &fetched)
     };
-    let end = offset.saturating_add(length).min(context.size);
-    let shows = context.exists && length <= OP_BYTES_MAX && offset < end;
-    shows.then(|| {
-        fetched
-            .data(offset, end)
-            .ok_or_else(|| fetched.want(offset, end, context.size))
-    })
+    match short {
+        Some(Short::Outcome(outcome)) => outcome,
+        Some(Short::Want(want)) => Outcome::Read {
+            wants: vec![want],
+            fetched,
+        },
+        None => evaluate_parts(request, payload, context, fetched, setting, methods),
+    }
 }
 
 /// Evaluates any operation, part by part.
-fn evaluate_parts(
+pub(crate) fn evaluate_parts(
     request: &OpRequest,
     payload: &Payload,
     context: &Context,
@@ -323,18 +297,44 @@ fn evaluate_parts(
             payload: returned,
         };
     }
-    let attrs: usize = view
-        .context
-        .attrs
-        .iter()
+    let View {
+        effects,
+        written,
+        context,
+        grows,
+        ..
+    } = view;
+    let update = Update {
+        effects,
+        payload: written,
+        context,
+        results,
+    };
+    bounded(update, grows, request, setting)
+}
+
+/// The update, if it is within the bounds. `grows`: an effect may need more space.
+pub(crate) fn bounded(
+    update: Update,
+    grows: bool,
+    request: &OpRequest,
+    setting: &Setting<'_>,
+) -> Outcome {
+    let Context {
+        attrs,
+        header,
+        claims,
+        ..
+    } = &update.context;
+    let attrs = attrs.iter();
+    let attrs: usize = attrs
         .map(|(name, value)| name.as_bytes().len() + value.len())
         .sum();
-    let attrs = attrs + view.context.header.len() + view.context.claims.bytes();
-    if setting.full && view.grows && request.flags & nacre_wire::msg::client::op_flag::FULL_OK == 0
-    {
+    let attrs = attrs + header.len() + claims.bytes();
+    if setting.full && grows && request.flags & nacre_wire::msg::client::op_flag::FULL_OK == 0 {
         return Outcome::failed(OpFailure::Full {});
     }
-    if (payload_len(&view.written) + small_bytes(&view.effects)) as u64 > OP_BYTES_MAX {
+    if (payload_len(&update.payload) + small_bytes(&update.effects)) as u64 > OP_BYTES_MAX {
         // A method may write the same bytes repeatedly: more effects than fit into a frame would
         // stop every member.
         return Outcome::failed(OpFailure::TooLarge {});
@@ -344,24 +344,14 @@ fn evaluate_parts(
     }
     // A part without a result takes one byte.
     let silent = |result: &SubReply| matches!(result, SubReply::Done {});
+    let results = &update.results;
     if !results.iter().all(silent) && results.to_bytes().len() > OUTPUT_BYTES_MAX {
         let why = format!(
             "an operation that writes may return {OUTPUT_BYTES_MAX} bytes, and this one returns more"
         );
         return Outcome::failed(OpFailure::Invalid { why });
     }
-    let View {
-        effects,
-        written,
-        context,
-        ..
-    } = view;
-    Outcome::Update(Update {
-        effects,
-        payload: written,
-        context,
-        results,
-    })
+    Outcome::Update(update)
 }
 
 /// Bytes of the effects' attributes and omap entries, counted like the store does: with a few extra
@@ -766,72 +756,6 @@ mod tests {
         match outcome {
             Outcome::Update(update) => update,
             other => panic!("{other:?}"),
-        }
-    }
-
-    /// The fast path for simple operations must give the same result as the general one.
-    #[test]
-    fn a_plain_read_is_what_it_is_part_by_part() {
-        let data = Bytes::from_static(b"0123456789");
-        let fetched = |from: u64, length: u64| {
-            let mut fetched = Fetched::default();
-            let pieces = vec![data.slice(from as usize..(from + length) as usize)];
-            fetched.take(
-                Want::Data {
-                    offset: from,
-                    length,
-                },
-                Some(nacre_store::ReadReply::Data(pieces)),
-            );
-            fetched.end_round();
-            fetched
-        };
-        let setting = Setting {
-            may_write: false,
-            ..setting(false)
-        };
-        let nothing = Context::default();
-        for context in [&existing(10), &existing(0), &nothing] {
-            for (offset, length) in [
-                (0, 10),
-                (2, 3),
-                (8, 4),
-                (9, 0),
-                (10, 1),
-                (u64::MAX, 1),
-                (0, OP_BYTES_MAX + 1),
-            ] {
-                for fetched in [
-                    Fetched::default(),
-                    fetched(0, 10),
-                    fetched(2, 4),
-                    fetched(8, 2),
-                ] {
-                    let request = request(vec![SubOp::Read { offset, length }]);
-                    let payload = Payload::new();
-                    let short = evaluate(
-                        &request,
-                        &payload,
-                        context,
-                        fetched.clone(),
-                        &setting,
-                        &mut NoMethods,
-                    );
-                    let long = evaluate_parts(
-                        &request,
-                        &payload,
-                        context,
-                        fetched,
-                        &setting,
-                        &mut NoMethods,
-                    );
-                    assert_eq!(
-                        format!("{short:?}"),
-                        format!("{long:?}"),
-                        "{offset}, {length} of {context:?}"
-                    );
-                }
-            }
         }
     }
 

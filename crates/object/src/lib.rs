@@ -23,6 +23,7 @@ pub mod memory;
 pub mod methods;
 mod mutants;
 mod patches;
+mod plain;
 pub mod snaps;
 mod view;
 

@@ -145,6 +145,9 @@ impl View {
     /// Called before the data changes: removes attributes that describe the data
     /// (`nacre_policy::DERIVED`).
     fn data_changes(&mut self) -> Result<(), Stop> {
+        if self.context.attrs.is_empty() {
+            return Ok(());
+        }
         let first = Name::copy(&[DERIVED]);
         let describes = |name: &&Name| name.as_bytes().first() == Some(&DERIVED);
         let gone: Vec<Name> = self

@@ -149,7 +149,7 @@ impl Record {
             _ => Err(Malformed::Length("name")),
         };
         let (namespace, key, name) = (named(namespace)?, named(key)?, named(name)?);
-        Vec::<SubReply>::from_bytes(rest.take(results, "record's results")?)?;
+        check_results(rest.take(results, "record's results")?)?;
         if bytes[4] == VERSION {
             rest.finish("record")?;
         }
@@ -310,6 +310,15 @@ impl Wire for Record {
     fn measure(&self, into: &mut Measure) {
         into.add(self.0.bytes.len());
     }
+}
+
+/// Decodes them one after the other: a list of them would be memory for nothing.
+fn check_results(bytes: &[u8]) -> Result<(), Malformed> {
+    let mut results = Reader::new(bytes);
+    for _ in 0..u32::get(&mut results)? {
+        SubReply::get(&mut results)?;
+    }
+    results.finish("record's results")
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

@@ -108,6 +108,9 @@ impl Claims {
     /// Bytes that the claims take as attributes.
     #[must_use]
     pub fn bytes(&self) -> usize {
+        if self.watches.is_empty() && self.locks.is_empty() {
+            return 0;
+        }
         let watch = watch_attr(&WatcherId::default()).as_bytes().len()
             + WatchRecord::default().to_bytes().len();
         let lock = |(name, record): (&Name, &LockRecord)| {

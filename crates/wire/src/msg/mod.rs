@@ -53,7 +53,7 @@ impl PayloadCursor {
     /// # Errors
     /// [`Malformed::Length`] when the payload is shorter than its meta section announces.
     pub fn take(&mut self, length: usize) -> Result<Payload, Malformed> {
-        let mut taken = Payload::new();
+        let mut taken = Payload::with_capacity(usize::from(length > 0));
         let mut missing = length;
         while missing > 0 {
             let Some(mut piece) = self.pieces.pop_front() else {
