@@ -78,8 +78,9 @@ use reading::Reads;
 use room::{Measure, Promise};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Heads of a checkpointed memtable that move into the cache at each request to commit: a thousand
-/// groups of the log follow each other in a second, and no one of them is to wait for all heads.
+/// Heads of a checkpointed memtable that move into the cache at each request to commit, and twice
+/// as many as its transactions if that is more: all have moved before the next checkpoint, and no
+/// group of the log waits for all of them.
 const LEAVE_AT_KICK: usize = 64;
 
 /// The purpose of an operation on the device.
@@ -809,7 +810,8 @@ impl<D: Device> ObjectStore for Store<D> {
     }
 
     fn kick(&mut self) {
-        self.tables.leave(LEAVE_AT_KICK);
+        let count = self.submitted - self.kicked;
+        self.tables.leave(LEAVE_AT_KICK.max(2 * count as usize));
         self.kicked = self.submitted;
         self.advance();
         // Small writes have ended inside this call: their flush need not wait for the host's next

@@ -50,7 +50,22 @@ pub(super) struct Building {
     early: bool,
 }
 
+/// Bytes of records, and transactions, that a new group has memory for, at most.
+const ROOM: (usize, usize) = (64 << 10, 256);
+
 impl Building {
+    /// The group after this one, which is probably as large: what grows step by step is copied at
+    /// each.
+    fn next(&self) -> Self {
+        let count = self.tokens.len().min(ROOM.1);
+        let beside = self.beside.len().min(ROOM.1);
+        Self {
+            meta: Vec::with_capacity(self.meta.len().min(ROOM.0)),
+            tokens: Vec::with_capacity(count),
+            beside: IndexMap::with_capacity_and_hasher(beside, FixedState::default()),
+            ..Self::default()
+        }
+    }
     pub(super) fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }
@@ -174,7 +189,8 @@ impl<D: Device> Store<D> {
         } else {
             EndMark::Missing
         };
-        let mut what = std::mem::take(&mut self.building);
+        let next = self.building.next();
+        let mut what = std::mem::replace(&mut self.building, next);
         let past_log = self.past_log;
         assert!(
             !past_log || what.meta.is_empty() && what.payload.is_empty(),
