@@ -359,7 +359,7 @@ impl Lead<'_> {
             peer.undone.swap_remove(&object);
         }
         self.primary
-            .launch(ordered, ops, self.local, self.interval, sh);
+            .launch(ordered.into(), ops, self.local, self.interval, sh);
         sh.counters.redone += 1;
         let text = format!(
             "{pg}: nobody has {object} at {}; updates that nobody was told of are kept",

@@ -22,7 +22,7 @@ use super::catchup::{miss_clone, miss_newer};
 use super::local::{Local, Ops};
 use super::pending::Pending;
 use super::primary::Primary;
-use super::update::{Answer, Change, InFlight, Ordered};
+use super::update::{Answer, Change, InFlight, Ordered, OrderedTogether};
 use super::{Interval, Lead};
 use crate::awaited::Awaited;
 use crate::shared::Shared;
@@ -33,6 +33,7 @@ use nacre_types::{ObjectId, OsdId, Time, Version};
 use nacre_wire::msg::client::{OpApplied, OpRequest, op_flag};
 use nacre_wire::msg::replication::ReplicaUpdate;
 use nacre_wire::{Message, Payload};
+use smallvec::SmallVec;
 
 impl Lead<'_> {
     fn advance_committed(&mut self, sh: &mut Shared) {
@@ -118,7 +119,7 @@ impl Lead<'_> {
         // The clone is made with the first of the two updates.
         let first = clone.as_mut().unwrap_or(&mut ordered);
         first.update.room += clone_bytes;
-        let all: Vec<Ordered> = clone.into_iter().chain([ordered]).collect();
+        let all = clone.into_iter().chain([ordered]).collect();
         self.primary.launch(all, ops, self.local, self.interval, sh);
         sh.counters.writes += 1;
         let answered = &mut self.primary.answered;
@@ -214,7 +215,7 @@ impl Primary {
     /// Makes ordered updates durable here, in one transaction, and sends them to all receivers.
     pub(super) fn launch(
         &mut self,
-        mut ordered: Vec<Ordered>,
+        mut ordered: OrderedTogether,
         mut ops: Ops,
         local: &mut Local,
         at: &Interval,
@@ -234,7 +235,7 @@ impl Primary {
         local.trim(trim, &mut ops);
         local.forget(&sh.config.limits, &mut ops);
         let me = sh.me();
-        let receivers: Vec<OsdId> = at.receivers().filter(|osd| *osd != me).collect();
+        let receivers: SmallVec<[OsdId; 8]> = at.receivers().filter(|osd| *osd != me).collect();
         for Ordered { update, .. } in &mut ordered {
             miss_clone(&mut self.peers, update);
             let acting = &at.acting;

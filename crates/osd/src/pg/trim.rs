@@ -373,7 +373,7 @@ impl Lead<'_> {
         last.update.answers = vec![Answer::new(op, Version::NONE, Vec::new())];
         sh.counters.trimmed += ordered.len() as u64;
         self.primary
-            .launch(ordered, ops, self.local, self.interval, sh);
+            .launch(ordered.into(), ops, self.local, self.interval, sh);
         self.primary.trimming.busy.insert(object, Some(version));
     }
 }

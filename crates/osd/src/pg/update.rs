@@ -12,6 +12,7 @@ use nacre_wire::msg::PayloadCursor;
 use nacre_wire::msg::client::{OpFailure, OpReply, RequestId, SubReply};
 use nacre_wire::msg::replication::Effect;
 use nacre_wire::{Payload, Record};
+use smallvec::SmallVec;
 
 /// A reply, ready to be sent.
 #[derive(Debug)]
@@ -98,6 +99,10 @@ pub(super) struct Change {
     pub(super) answered_below: u64,
     pub(super) results: Vec<SubReply>,
 }
+
+/// Changes that are ordered, stored and sent together: nearly always one, whose kilobyte needs no
+/// memory of its own.
+pub(super) type OrderedTogether = SmallVec<[Ordered; 1]>;
 
 /// A change with its position in the log.
 #[derive(Debug)]
