@@ -8,7 +8,7 @@ use crate::attributes::{VERSION_ATTR, version_value};
 use crate::claims::{Claiming, Scene};
 use crate::context::{Context, Source};
 use crate::fetched::{Fetched, Want};
-use crate::plain::{self, Short};
+use crate::plain;
 use crate::snaps::Then;
 use crate::view::{Stop, View};
 use crate::{Mutant, mutant};
@@ -208,14 +208,14 @@ pub fn evaluate(
             why: why.to_owned(),
         });
     }
-    let short = if setting.may_write {
-        plain::write(request, payload, context, setting)
+    let plain = if setting.may_write {
+        plain::write(request, payload, context, setting).map(Ok)
     } else {
         plain::read(request, context, &fetched)
     };
-    match short {
-        Some(Short::Outcome(outcome)) => outcome,
-        Some(Short::Want(want)) => Outcome::Read {
+    match plain {
+        Some(Ok(outcome)) => outcome,
+        Some(Err(want)) => Outcome::Read {
             wants: vec![want],
             fetched,
         },

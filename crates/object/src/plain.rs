@@ -13,17 +13,12 @@ use nacre_wire::msg::client::{OBJECT_BYTES_MAX, OP_BYTES_MAX, OpRequest, SubOp, 
 use nacre_wire::msg::payload_len;
 use nacre_wire::msg::replication::Effect;
 
-/// The result of a short way.
-#[derive(Debug)]
-pub(crate) enum Short {
-    /// That of the operation.
-    Outcome(Outcome),
-    /// This must be read first.
-    Want(Want),
-}
-
-/// One part that reads data; `None` for all other operations.
-pub(crate) fn read(request: &OpRequest, context: &Context, fetched: &Fetched) -> Option<Short> {
+/// One part that reads data, or what must be read first; `None` for all other operations.
+pub(crate) fn read(
+    request: &OpRequest,
+    context: &Context,
+    fetched: &Fetched,
+) -> Option<Result<Outcome, Want>> {
     let [SubOp::Read { offset, length }] = request.ops[..] else {
         return None;
     };
@@ -32,10 +27,10 @@ pub(crate) fn read(request: &OpRequest, context: &Context, fetched: &Fetched) ->
         return None;
     }
     let Some(pieces) = fetched.data(offset, end) else {
-        return Some(Short::Want(fetched.want(offset, end, context.size)));
+        return Some(Err(fetched.want(offset, end, context.size)));
     };
     let length = payload_len(&pieces) as u64;
-    Some(Short::Outcome(Outcome::Answer {
+    Some(Ok(Outcome::Answer {
         failure: None,
         results: vec![SubReply::Data { length }],
         payload: pieces,
@@ -49,7 +44,7 @@ pub(crate) fn write(
     payload: &Payload,
     context: &Context,
     setting: &Setting<'_>,
-) -> Option<Short> {
+) -> Option<Outcome> {
     let (offset, length, replaces) = match request.ops[..] {
         [SubOp::Write { offset, length }] => (offset, length, false),
         [SubOp::WriteFull { length }] => (0, length, true),
@@ -83,7 +78,7 @@ pub(crate) fn write(
         },
         results: vec![SubReply::Done {}],
     };
-    Some(Short::Outcome(bounded(update, true, request, setting)))
+    Some(bounded(update, true, request, setting))
 }
 
 #[cfg(test)]
