@@ -109,7 +109,6 @@ impl World {
                     .local
                     .log
                     .entries()
-                    .iter()
                     .any(|entry| entry.version() == version);
             // A member that has not left the interval since has it at least in memory. One that
             // lost power after reporting it, and has no instance yet, still names the interval on

@@ -108,11 +108,11 @@ impl World {
             self.group(member, pg).expect("it follows"),
         );
         let head = second.local.log.head();
-        let under_way: BTreeSet<&ObjectId> = first
+        let under_way: BTreeSet<ObjectId> = first
             .local
             .log
             .after(head)
-            .map(|entry| entry.object())
+            .map(|entry| entry.to_record().object().clone())
             .collect();
         // A clone made by undone updates stays with them until their object is recovered (seed
         // 4213).

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod borders;
+pub mod byte_queue;
 pub mod file;
 pub mod id;
 pub mod name;
@@ -23,6 +24,7 @@ pub mod random;
 pub mod time;
 pub mod version;
 
+pub use byte_queue::ByteQueue;
 pub use file::{Frag, Ino, Rank};
 pub use id::{ClientId, ClusterId, Entity, Instance, MonId, OsdId, PgId, PoolId, Shard};
 pub use name::{Generation, Name, ObjectId, SnapId};

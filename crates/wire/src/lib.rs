@@ -29,4 +29,4 @@ pub use frame::{Frame, FrameError, FrameReader, META_LEN_MAX, PAYLOAD_LEN_MAX, c
 pub use map::{ClusterMap, MapDelta};
 pub use measure::Measure;
 pub use msg::{Message, Payload};
-pub use record::{Record, RecordFields};
+pub use record::{Record, RecordFields, RecordView};

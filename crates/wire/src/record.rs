@@ -59,11 +59,97 @@ pub struct RecordFields {
 #[derive(Clone)]
 pub struct Record(Arc<Whole>);
 
+/// A valid record where its bytes lie: in a log of many.
+#[derive(Clone, Copy)]
+pub struct RecordView<'a>(&'a [u8]);
+
 #[derive(PartialEq, Eq)]
 struct Whole {
     object: ObjectId,
     bytes: Box<[u8]>,
 }
+
+/// The fields of a record, read in place.
+macro_rules! fields_in_place {
+    ($record:ty) => {
+        impl $record {
+            fn u64(&self, at: usize) -> u64 {
+                u64_at(self.as_bytes(), at)
+            }
+            fn flag(&self, which: u16) -> bool {
+                u16::from_le_bytes([self.as_bytes()[6], self.as_bytes()[7]]) & which != 0
+            }
+            fn version_at(&self, at: usize) -> Version {
+                Version {
+                    interval: Epoch(self.u64(at)),
+                    number: self.u64(at + 8),
+                }
+            }
+
+            /// See [`RecordFields::version`].
+            #[must_use]
+            pub fn version(&self) -> Version {
+                self.version_at(8)
+            }
+            /// See [`RecordFields::prior`].
+            #[must_use]
+            pub fn prior(&self) -> Version {
+                self.version_at(24)
+            }
+            /// See [`RecordFields::deleted`].
+            #[must_use]
+            pub fn deleted(&self) -> bool {
+                self.flag(DELETED)
+            }
+            /// See [`RecordFields::request`].
+            #[must_use]
+            pub fn request(&self) -> RequestId {
+                let [client, instance, sequence] = [40, 48, 56].map(|at| self.u64(at));
+                RequestId {
+                    client: ClientId(client),
+                    instance: Instance(instance),
+                    sequence,
+                }
+            }
+            /// See [`RecordFields::answered_below`].
+            #[must_use]
+            pub fn answered_below(&self) -> u64 {
+                self.u64(64)
+            }
+            /// See [`RecordFields::totals`].
+            #[must_use]
+            pub fn totals(&self) -> Totals {
+                Totals {
+                    objects: self.u64(72),
+                    bytes: self.u64(80),
+                    estimated: self.flag(ESTIMATED),
+                }
+            }
+            /// See [`RecordFields::modified_ms`].
+            #[must_use]
+            pub fn modified_ms(&self) -> u64 {
+                self.u64(88)
+            }
+            /// See [`RecordFields::results`]. Decoded on each call: only resends need them.
+            #[must_use]
+            pub fn results(&self) -> Vec<SubReply> {
+                let names: usize = [112, 116, 120]
+                    .map(|at| u32_at(self.as_bytes(), at) as usize)
+                    .iter()
+                    .sum();
+                let results = &self.as_bytes()[HEAD + names..][..self.results_len()];
+                Wire::from_bytes(results).expect("decoded once when the record was made")
+            }
+            /// Length of the encoded results in bytes.
+            #[must_use]
+            pub fn results_len(&self) -> usize {
+                u32_at(self.as_bytes(), HEAD - 4) as usize
+            }
+        }
+    };
+}
+fields_in_place!(Record);
+fields_in_place!(RecordView<'_>);
 
 impl Record {
     /// Encodes a record.
@@ -172,82 +258,15 @@ impl Record {
     pub fn as_bytes(&self) -> &[u8] {
         &self.0.bytes
     }
-    fn u64(&self, at: usize) -> u64 {
-        u64_at(&self.0.bytes, at)
-    }
-    fn flag(&self, which: u16) -> bool {
-        u16::from_le_bytes([self.0.bytes[6], self.0.bytes[7]]) & which != 0
-    }
-    fn version_at(&self, at: usize) -> Version {
-        Version {
-            interval: Epoch(self.u64(at)),
-            number: self.u64(at + 8),
-        }
-    }
-
-    /// See [`RecordFields::version`].
+    /// The same, without the object's name beside the bytes.
     #[must_use]
-    pub fn version(&self) -> Version {
-        self.version_at(8)
-    }
-    /// See [`RecordFields::prior`].
-    #[must_use]
-    pub fn prior(&self) -> Version {
-        self.version_at(24)
-    }
-    /// See [`RecordFields::deleted`].
-    #[must_use]
-    pub fn deleted(&self) -> bool {
-        self.flag(DELETED)
+    pub fn view(&self) -> RecordView<'_> {
+        RecordView(&self.0.bytes)
     }
     /// See [`RecordFields::object`].
     #[must_use]
     pub fn object(&self) -> &ObjectId {
         &self.0.object
-    }
-    /// See [`RecordFields::request`].
-    #[must_use]
-    pub fn request(&self) -> RequestId {
-        let [client, instance, sequence] = [40, 48, 56].map(|at| self.u64(at));
-        RequestId {
-            client: ClientId(client),
-            instance: Instance(instance),
-            sequence,
-        }
-    }
-    /// See [`RecordFields::answered_below`].
-    #[must_use]
-    pub fn answered_below(&self) -> u64 {
-        self.u64(64)
-    }
-    /// See [`RecordFields::totals`].
-    #[must_use]
-    pub fn totals(&self) -> Totals {
-        Totals {
-            objects: self.u64(72),
-            bytes: self.u64(80),
-            estimated: self.flag(ESTIMATED),
-        }
-    }
-    /// See [`RecordFields::modified_ms`].
-    #[must_use]
-    pub fn modified_ms(&self) -> u64 {
-        self.u64(88)
-    }
-    /// See [`RecordFields::results`]. Decoded on each call: only resends need them.
-    #[must_use]
-    pub fn results(&self) -> Vec<SubReply> {
-        let names: usize = [112, 116, 120]
-            .map(|at| u32_at(&self.0.bytes, at) as usize)
-            .iter()
-            .sum();
-        let results = &self.0.bytes[HEAD + names..][..self.results_len()];
-        Wire::from_bytes(results).expect("decoded once when the record was made")
-    }
-    /// Length of the encoded results in bytes.
-    #[must_use]
-    pub fn results_len(&self) -> usize {
-        u32_at(&self.0.bytes, HEAD - 4) as usize
     }
 
     /// The record's fields.
@@ -265,13 +284,47 @@ impl Record {
             modified_ms: self.modified_ms(),
         }
     }
-    /// The same record with other totals.
+}
+
+impl<'a> RecordView<'a> {
+    /// The record of these bytes.
+    ///
+    /// # Panics
+    /// Later, if they are not those of a [`Record`].
     #[must_use]
-    pub fn with_totals(&self, totals: Totals) -> Self {
-        Self::new(RecordFields {
-            totals,
-            ..self.fields()
-        })
+    pub const fn of(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+    /// The whole encoding.
+    #[must_use]
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.0
+    }
+    /// The record by itself, in memory of its own.
+    #[must_use]
+    pub fn to_record(self) -> Record {
+        Record::parse(self.0).expect("validated when the record was made")
+    }
+    /// Whether it is about this object.
+    #[must_use]
+    pub fn is_about(self, object: &ObjectId) -> bool {
+        let names = [&object.namespace, &object.key, &object.name].map(Name::as_bytes);
+        let mut rest = &self.0[HEAD..];
+        u64_at(self.0, 96) == object.snapshot.0
+            && u64_at(self.0, 104) == object.generation.0
+            && names.iter().zip([112, 116, 120]).all(|(name, at)| {
+                let (its, behind) = rest.split_at(u32_at(self.0, at) as usize);
+                rest = behind;
+                its == *name
+            })
+    }
+    /// Changes the totals in the bytes of a valid record.
+    pub fn set_totals(bytes: &mut [u8], totals: Totals) {
+        bytes[72..80].copy_from_slice(&totals.objects.to_le_bytes());
+        bytes[80..88].copy_from_slice(&totals.bytes.to_le_bytes());
+        let flags = u16::from_le_bytes([bytes[6], bytes[7]]) & !ESTIMATED;
+        let flags = flags | if totals.estimated { ESTIMATED } else { 0 };
+        bytes[6..8].copy_from_slice(&flags.to_le_bytes());
     }
 }
 
@@ -397,12 +450,18 @@ mod tests {
             prop_assert_eq!(&Record::from_bytes(&bytes), &Ok(record.clone()));
             prop_assert!(Record::from_bytes(&bytes[..cut.index(bytes.len())]).is_err());
             prop_assert_eq!(record.results_len(), record.results().to_bytes().len());
+            let mut other = record.object().clone();
+            other.name = Name::copy(&[other.name.as_bytes(), b"x"].concat());
+            prop_assert!(record.view().is_about(record.object()) && !record.view().is_about(&other));
         }
 
         #[test]
         fn other_totals_change_nothing_else(fields in fields(), objects in any::<u64>(), estimated in any::<bool>()) {
             let totals = Totals { objects, bytes: 7, estimated };
-            let changed = Record::new(fields.clone()).with_totals(totals);
+            let mut bytes = Record::new(fields.clone()).to_bytes();
+            RecordView::set_totals(&mut bytes, totals);
+            let changed = RecordView::of(&bytes).to_record();
+            prop_assert!(RecordView::of(&bytes).is_about(&fields.object));
             prop_assert_eq!(changed.fields(), RecordFields { totals, ..fields });
         }
 

@@ -22,8 +22,8 @@ use super::{Interval, Lead};
 use crate::key;
 use crate::shared::Shared;
 use nacre_types::{OsdId, Time, Version};
-use nacre_wire::Payload;
 use nacre_wire::msg::replication::ReplicaUpdate;
+use nacre_wire::{Payload, RecordView};
 use std::collections::BTreeMap;
 
 /// The number of entries resent at one time.
@@ -88,7 +88,7 @@ impl Primary {
     fn send_entries(&mut self, to: OsdId, local: &Local, at: &Interval, sh: &mut Shared) {
         let trim = local.log.tail();
         let (committed, acked) = (self.committed, self.peers[&to].acked);
-        let entries: Vec<_> = local.log.after(acked).cloned().collect();
+        let entries: Vec<_> = local.log.after(acked).map(RecordView::to_record).collect();
         let peer = self.peers.get_mut(&to).expect("just seen");
         entries
             .iter()

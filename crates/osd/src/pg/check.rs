@@ -10,6 +10,7 @@ use super::watch::Own;
 use super::{Pg, Role};
 use crate::key;
 use nacre_types::OsdId;
+use nacre_wire::{Record, RecordView};
 
 impl Pg {
     /// Asserts the invariants in the heads of the PG's modules.
@@ -17,14 +18,14 @@ impl Pg {
         let id = self.id();
         self.local.check();
         let seed = |object| key::seed(key::hash(object), self.local.pg_num);
-        let newest = self.local.log.entries().back().map(|entry| entry.object());
+        let newest = self.local.log.newest().map(RecordView::to_record);
         let noted = self
             .local
             .missing
             .keys()
             .chain(self.local.lost.keys())
             .chain(self.local.undone.keys());
-        for object in noted.chain(newest) {
+        for object in noted.chain(newest.as_ref().map(Record::object)) {
             assert_eq!(seed(object), id.seed, "{id}: {object} is another group's");
         }
         let Role::Primary(primary) = &self.role else {

@@ -30,7 +30,7 @@
 //! reading is given one and asks again (`OpFailure::Undated`), but only in PGs that have forgotten
 //! a client. A horizon is never stored or sent; the fact that there is one is both.
 
-use super::log::entry_bytes;
+use super::log::{PgLog, entry_bytes};
 use super::ring::Ring;
 use nacre_types::{ClientId, Instance, ObjectId, Time, Version};
 use nacre_wire::Record;
@@ -74,7 +74,7 @@ impl Done {
     }
     /// The approximate size of its record.
     fn bytes(&self) -> usize {
-        entry_bytes(&self.record)
+        entry_bytes(self.record.view())
     }
     fn object(&self) -> &ObjectId {
         self.record.object()
@@ -161,7 +161,7 @@ pub struct DedupTable {
 
 impl DedupTable {
     /// Builds the memory from the log and from records and marks that are loaded or adopted now.
-    pub fn restore<'a>(old: Dedup, log: impl Iterator<Item = &'a Record>, now: Time) -> Self {
+    pub fn restore(old: Dedup, log: &PgLog, now: Time) -> Self {
         let mut table = Self {
             horizon: old.forgot.then_some(now),
             ..Self::default()
@@ -185,8 +185,8 @@ impl DedupTable {
             (client.from, client.gap) = (from, now);
             client.remember(record, true, &mut table.bytes);
         }
-        for entry in log {
-            table.on_entry(entry, now);
+        for entry in log.entries() {
+            table.on_entry(&entry.to_record(), now);
         }
         table
     }
@@ -588,7 +588,7 @@ mod tests {
         );
         // Loaded entries count as seen at the time of loading.
         let mut loaded =
-            DedupTable::restore(table.beyond(Version::NONE), std::iter::empty(), Time(500));
+            DedupTable::restore(table.beyond(Version::NONE), &PgLog::default(), Time(500));
         assert_eq!(loaded.seen(&who(2, 2)), Seen::Stranger(Time(500)));
         assert_eq!(loaded.forget_oldest(1)[0].client, ClientId(3));
         assert!(loaded.forget_oldest(1).is_empty());

@@ -136,7 +136,7 @@ impl Local {
             && entries.first().is_none_or(|e| e.version() > meta.tail)
         {
             let log = PgLog::restore(meta.tail, meta.head, entries);
-            let dedup = DedupTable::restore(old, log.entries().iter(), now);
+            let dedup = DedupTable::restore(old, &log, now);
             let mut local = Self::new(pg, meta.pg_num);
             (local.log, local.missing, local.lost, local.dedup) = (log, missing, lost, dedup);
             (local.undone, local.clones_known) = (undone, meta.clones_known);
@@ -158,10 +158,8 @@ impl Local {
     /// The current totals of the PG.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        self.log
-            .entries()
-            .back()
-            .map_or(self.base_totals, Record::totals)
+        let newest = self.log.newest();
+        newest.map_or(self.base_totals, |entry| entry.totals())
     }
     /// The totals at the log's tail.
     #[must_use]
@@ -236,7 +234,7 @@ impl Local {
         self.set(ops, vec![(log_key(entry.version()), stored(&entry))]);
         self.remember(&entry, now, ops);
         self.lost_on_entry(&entry, ops);
-        self.log.append(entry);
+        self.log.append(&entry);
     }
 
     fn remember(&mut self, entry: &Record, now: Time, ops: &mut Ops) {
@@ -258,11 +256,12 @@ impl Local {
     /// records.
     pub fn trim(&mut self, version: Version, ops: &mut Ops) {
         let tail = self.log.tail();
-        let gone = self.log.trim(version);
-        let Some(last) = gone.last() else { return };
-        self.base_totals = last.totals();
+        if version <= tail {
+            return;
+        }
         let (mut kept, mut clients) = (Vec::new(), BTreeSet::new());
-        for entry in &gone {
+        for entry in self.log.trimmed_by(version) {
+            self.base_totals = entry.totals();
             let request = entry.request();
             if let super::dedup::Seen::Done(done) = self.dedup.seen(&request)
                 && done.version() == entry.version()
@@ -293,6 +292,10 @@ impl Local {
                     StoredMark { mark, last }.to_bytes().into(),
                 ));
             }
+        }
+        self.log.trim(version);
+        if self.log.tail() == tail {
+            return;
         }
         self.set(ops, kept);
         // One range, adjacent to the previous one: so the log takes little space in the store's
@@ -552,7 +555,7 @@ impl Local {
                 .collect(),
         );
         self.set(ops, theirs);
-        self.dedup = DedupTable::restore(dedup.clone(), self.log.entries().iter(), now);
+        self.dedup = DedupTable::restore(dedup.clone(), &self.log, now);
     }
 
     /// Moves the backfill cursor.

@@ -9,29 +9,30 @@
 //! one update by one primary, which put it after one predecessor. So the last version of each
 //! interval is enough to find where they diverge ([`common`]).
 //!
+//! Entries are kept as bytes, one behind the other ([`ByteQueue`]): a log's entries are not needed
+//! while nothing fails.
+//!
 //! Invariants ([`PgLog::check`]): `tail < first entry < … < last entry ≤ head`; numbers grow with
 //! versions.
 
-use nacre_types::{ObjectId, Version};
-use nacre_wire::Record;
+use nacre_types::{ByteQueue, ObjectId, Version};
 use nacre_wire::msg::replication::{PgInfo, Totals};
-use std::collections::VecDeque;
+use nacre_wire::{Record, RecordView};
 
-/// The log, oldest first; messages in flight and the memory of operations (`dedup.rs`) share its
-/// entries. `head` may be later than the last entry: after a split the other half has the entry at
-/// `head`.
+/// The log, oldest first. `head` may be later than the last entry: after a split the other half has
+/// the entry at `head`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PgLog {
     tail: Version,
     head: Version,
-    entries: VecDeque<Record>,
+    entries: ByteQueue,
     /// Approximate size of the entries.
     bytes: usize,
 }
 
 /// The approximate size of an entry, in memory and in a message.
 #[must_use]
-pub fn entry_bytes(entry: &Record) -> usize {
+pub fn entry_bytes(entry: RecordView<'_>) -> usize {
     64 + entry.as_bytes().len()
 }
 
@@ -46,13 +47,14 @@ impl PgLog {
             .last()
             .map_or(head, |last| head.max(last.version()))
             .max(tail);
-        let bytes = entries.iter().map(entry_bytes).sum();
-        let log = Self {
+        let mut log = Self {
             tail,
             head,
-            entries: entries.into(),
-            bytes,
+            ..Self::default()
         };
+        for entry in &entries {
+            log.push(entry);
+        }
         log.check();
         log
     }
@@ -67,10 +69,29 @@ impl PgLog {
     pub const fn head(&self) -> Version {
         self.head
     }
-    /// The entries, oldest first.
+    /// The number of entries.
     #[must_use]
-    pub const fn entries(&self) -> &VecDeque<Record> {
-        &self.entries
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+    /// Whether there is no entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+    /// The entries, oldest first.
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = RecordView<'_>> + ExactSizeIterator {
+        self.entries.iter().map(RecordView::of)
+    }
+    /// The entry at an index, the oldest first.
+    #[must_use]
+    pub fn entry(&self, index: usize) -> Option<RecordView<'_>> {
+        self.entries.get(index).map(RecordView::of)
+    }
+    /// The newest entry.
+    #[must_use]
+    pub fn newest(&self) -> Option<RecordView<'_>> {
+        self.entries.back().map(RecordView::of)
     }
 
     /// The approximate size of the entries, in bytes.
@@ -83,7 +104,7 @@ impl PgLog {
     #[must_use]
     pub fn beyond(&self, bytes: usize) -> Version {
         let (mut left, mut last) = (self.bytes, self.tail);
-        for entry in &self.entries {
+        for entry in self.entries() {
             if left <= bytes {
                 break;
             }
@@ -98,7 +119,7 @@ impl PgLog {
     pub fn spans(&self) -> Vec<Version> {
         let mut spans: Vec<Version> = Vec::new();
         let all = std::iter::once(self.tail)
-            .chain(self.entries.iter().map(|e| e.version()))
+            .chain(self.entries().map(|entry| entry.version()))
             .chain([self.head]);
         for version in all {
             match spans.last_mut() {
@@ -110,40 +131,40 @@ impl PgLog {
     }
 
     /// Appends an update.
-    pub fn append(&mut self, entry: Record) {
+    pub fn append(&mut self, entry: &Record) {
         assert!(
             entry.version() > self.head && entry.version().number > self.head.number,
             "the log only grows"
         );
         self.head = entry.version();
-        self.bytes += entry_bytes(&entry);
-        self.entries.push_back(entry);
+        self.push(entry);
+    }
+    fn push(&mut self, entry: &Record) {
+        self.bytes += entry_bytes(entry.view());
+        self.entries.push_back(&[entry.as_bytes()]);
+    }
+    /// The number of entries up to `version`.
+    fn up_to(&self, version: Version) -> usize {
+        self.entries
+            .partition_point(|entry| RecordView::of(entry).version() <= version)
     }
 
     /// The newest entry about an object. Scans all entries if there is none: for rare use.
     #[must_use]
-    pub fn last_of(&self, object: &ObjectId) -> Option<&Record> {
-        self.entries
-            .iter()
-            .rev()
-            .find(|entry| entry.object() == object)
+    pub fn last_of(&self, object: &ObjectId) -> Option<RecordView<'_>> {
+        self.entries().rev().find(|entry| entry.is_about(object))
     }
 
     /// The entries after a version, oldest first.
-    pub fn after(&self, version: Version) -> impl Iterator<Item = &Record> {
-        let from = self
-            .entries
-            .partition_point(|entry| entry.version() <= version);
-        self.entries.range(from..)
+    pub fn after(&self, version: Version) -> impl Iterator<Item = RecordView<'_>> {
+        self.entries.range(self.up_to(version)).map(RecordView::of)
     }
 
     /// Removes everything after `common` and returns it, oldest first.
     pub fn rewind(&mut self, common: Version) -> Vec<Record> {
-        let from = self
-            .entries
-            .partition_point(|entry| entry.version() <= common);
-        let cut: Vec<Record> = self.entries.split_off(from).into();
-        self.bytes -= cut.iter().map(entry_bytes).sum::<usize>();
+        let cut: Vec<Record> = self.after(common).map(RecordView::to_record).collect();
+        self.entries.truncate(self.up_to(common));
+        self.bytes -= sizes(&cut);
         self.head = common.max(self.tail);
         cut
     }
@@ -154,20 +175,20 @@ impl PgLog {
         self.head = head;
     }
 
-    /// Trims everything up to `version` and returns it, oldest first.
-    pub fn trim(&mut self, version: Version) -> Vec<Record> {
-        if version <= self.tail {
-            return Vec::new();
+    /// The entries that [`Self::trim`] would remove, oldest first.
+    pub fn trimmed_by(&self, version: Version) -> impl Iterator<Item = RecordView<'_>> {
+        self.entries().take(self.up_to(version))
+    }
+
+    /// Trims everything up to `version`.
+    pub fn trim(&mut self, version: Version) {
+        let (mut count, mut bytes, mut tail) = (0, 0, self.tail);
+        for entry in self.trimmed_by(version) {
+            (count, bytes, tail) = (count + 1, bytes + entry_bytes(entry), entry.version());
         }
-        let n = self
-            .entries
-            .partition_point(|entry| entry.version() <= version);
-        let gone: Vec<Record> = self.entries.drain(..n).collect();
-        self.bytes -= gone.iter().map(entry_bytes).sum::<usize>();
-        if let Some(last) = gone.last() {
-            self.tail = last.version();
-        }
-        gone
+        self.entries.remove_front(count);
+        self.bytes -= bytes;
+        self.tail = tail;
     }
 
     /// Extends the log backwards with entries that were trimmed here but not elsewhere: those
@@ -182,8 +203,8 @@ impl PgLog {
         );
         self.tail = tail;
         for entry in entries.into_iter().rev() {
-            self.bytes += entry_bytes(&entry);
-            self.entries.push_front(entry);
+            self.bytes += entry_bytes(entry.view());
+            self.entries.push_front(entry.as_bytes());
         }
         self.check();
     }
@@ -193,38 +214,39 @@ impl PgLog {
         *self = Self {
             tail: at,
             head: at,
-            entries: VecDeque::new(),
-            bytes: 0,
+            ..Self::default()
         };
     }
 
     /// Takes out the entries of another PG that splits off; both logs keep their positions.
     pub fn split(&mut self, mut leaves: impl FnMut(&Record) -> bool) -> Self {
-        let (gone, kept): (VecDeque<_>, _) = std::mem::take(&mut self.entries)
-            .into_iter()
-            .partition(|entry| leaves(entry));
-        self.entries = kept;
-        let bytes = gone.iter().map(entry_bytes).sum();
-        self.bytes -= bytes;
-        Self {
-            tail: self.tail,
-            head: self.head,
-            entries: gone,
-            bytes,
+        let all: Vec<Record> = self.entries().map(RecordView::to_record).collect();
+        let (tail, head) = (self.tail, self.head);
+        let empty = || Self {
+            tail,
+            head,
+            ..Self::default()
+        };
+        let (mut kept, mut gone) = (empty(), empty());
+        for entry in &all {
+            if leaves(entry) { &mut gone } else { &mut kept }.push(entry);
         }
+        *self = kept;
+        gone
     }
 
     /// Sets the totals of every entry: after a split they are still those of the parent.
     pub fn set_totals(&mut self, totals: Totals) {
-        for entry in &mut self.entries {
-            *entry = entry.with_totals(totals);
+        for index in 0..self.entries.len() {
+            let entry = self.entries.get_mut(index).expect("there are so many");
+            RecordView::set_totals(entry, totals);
         }
     }
 
     /// Asserts the invariants of the module head.
     pub fn check(&self) {
         let mut last = self.tail;
-        for entry in &self.entries {
+        for entry in self.entries() {
             assert!(
                 last < entry.version() && last.number < entry.version().number,
                 "log out of order at {}",
@@ -232,7 +254,7 @@ impl PgLog {
             );
             last = entry.version();
         }
-        let bytes: usize = self.entries.iter().map(entry_bytes).sum();
+        let bytes: usize = self.entries().map(entry_bytes).sum();
         assert_eq!(self.bytes, bytes, "the log's bytes were miscounted");
         assert!(
             last <= self.head,
@@ -245,9 +267,11 @@ impl PgLog {
     /// The prior version of the newest entry on an object equals the version of the previous entry
     /// on that object, as far as the log goes: undoing it starts from there.
     fn check_newest(&self) {
-        let mut entries = self.entries.iter().rev();
-        let Some(newest) = entries.next() else { return };
-        let Some(before) = entries.find(|entry| entry.object() == newest.object()) else {
+        let mut entries = self.entries().rev();
+        let Some(newest) = entries.next().map(RecordView::to_record) else {
+            return;
+        };
+        let Some(before) = entries.find(|entry| entry.is_about(newest.object())) else {
             return;
         };
         let there = if before.deleted() {
@@ -263,6 +287,11 @@ impl PgLog {
             newest.object()
         );
     }
+}
+
+/// The approximate size of entries.
+pub(super) fn sizes(entries: &[Record]) -> usize {
+    entries.iter().map(|entry| entry_bytes(entry.view())).sum()
 }
 
 /// The last position that two logs share, from their spans. [`Version::NONE`] if they share only
@@ -295,7 +324,7 @@ mod tests {
     fn log(versions: &[Version]) -> PgLog {
         let mut log = PgLog::default();
         for version in versions {
-            log.append(entry("x", Version::NONE, *version));
+            log.append(&entry("x", Version::NONE, *version));
         }
         log
     }
@@ -323,14 +352,15 @@ mod tests {
             [v(4, 2), v(4, 3)]
         );
         assert_eq!(a.head(), v(3, 1));
-        a.append(entry("x", v(3, 1), v(5, 2)));
+        a.append(&entry("x", v(3, 1), v(5, 2)));
         a.check();
     }
 
     #[test]
     fn trimming_moves_the_tail_to_the_last_forgotten_entry() {
         let mut a = log(&[v(3, 1), v(3, 2), v(5, 3)]);
-        assert_eq!(a.trim(v(3, 2)).len(), 2);
+        assert_eq!(a.trimmed_by(v(3, 2)).count(), 2);
+        a.trim(v(3, 2));
         assert_eq!(
             (a.tail(), a.head(), a.spans()),
             (v(3, 2), v(5, 3), vec![v(3, 2), v(5, 3)])

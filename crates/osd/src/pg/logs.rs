@@ -4,8 +4,8 @@ use super::Interval;
 use super::local::Local;
 use crate::shared::Shared;
 use nacre_types::{OsdId, Version};
-use nacre_wire::Message;
 use nacre_wire::msg::replication::{Adopt, LogQuery, LogReply};
+use nacre_wire::{Message, RecordView};
 
 /// Sends our log to a primary that requests it.
 pub(super) fn send_log(
@@ -23,7 +23,7 @@ pub(super) fn send_log(
         from: from_version,
         tail: log.tail(),
         head: log.head(),
-        entries: log.after(from_version).cloned().collect(),
+        entries: log.after(from_version).map(RecordView::to_record).collect(),
         // The receiver's log may begin anywhere up to there.
         dedup: local.dedup.beyond(from_version),
         totals: local.base_totals(),
@@ -48,7 +48,7 @@ pub(super) fn send_adopt(
         from,
         tail: log.tail(),
         head: log.head(),
-        entries: log.after(from).cloned().collect(),
+        entries: log.after(from).map(RecordView::to_record).collect(),
         // The receiver's log may begin anywhere up to there.
         dedup: local.dedup.beyond(from),
         restart,

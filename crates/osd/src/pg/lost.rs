@@ -29,7 +29,7 @@ use crate::shared::Shared;
 use nacre_object::snaps;
 use nacre_types::{ObjectId, OsdId, SnapId, Version};
 use nacre_wire::msg::replication::{Effect, Missing};
-use nacre_wire::{Record, Wire};
+use nacre_wire::{Record, RecordView, Wire};
 use std::collections::BTreeSet;
 
 /// The number of replicas of one PG that are reported at one time.
@@ -91,7 +91,8 @@ impl Local {
         }
         let version = last.map_or(since, |last| last.version());
         let after = self.log.after(since.max(self.log.tail()));
-        let later: Vec<_> = after
+        let later: Vec<Record> = after
+            .map(RecordView::to_record)
             .filter(|entry| entry.object() != object && same_name(entry))
             .collect();
         let gone: BTreeSet<SnapId> = later

@@ -30,9 +30,9 @@ use crate::{Mutant, mutant};
 use nacre_object::evaluate::{Update, small_bytes};
 use nacre_role::Output;
 use nacre_types::{Instance, OsdId, Time, Version};
-use nacre_wire::Message;
 use nacre_wire::msg::monitor::{PgActivateRequest, Severity};
 use nacre_wire::msg::replication::{AdoptAck, LogQuery, LogReply, PeerInfo, PeerQuery, PgInfo};
+use nacre_wire::{Message, RecordView};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -443,13 +443,12 @@ impl Agree<'_> {
             if from >= ours {
                 let older = theirs
                     .entries()
-                    .iter()
                     .filter(|entry| entry.version() <= ours)
-                    .cloned()
+                    .map(RecordView::to_record)
                     .collect();
                 self.local.reach_back(tail, totals, older, &mut ops);
             }
-            entries = theirs.after(from).cloned().collect();
+            entries = theirs.after(from).map(RecordView::to_record).collect();
         }
         let fits = from >= self.local.log.tail() && from <= self.local.log.head();
         if !fits {

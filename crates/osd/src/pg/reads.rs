@@ -153,13 +153,7 @@ impl Lead<'_> {
             Ok(other) => panic!("a stat answered with {other:?}"),
             Err(_) => {
                 // Not even its version can be read; the log may contain it.
-                let last = self
-                    .local
-                    .log
-                    .entries()
-                    .iter()
-                    .rev()
-                    .find(|entry| entry.object() == object);
+                let last = self.local.log.last_of(object);
                 match last.map(|entry| (entry.version(), entry.deleted())) {
                     Some((version, false)) if !self.primary.damage.is_lost(object) => {
                         self.suspect(sh.me(), object, version, sh)

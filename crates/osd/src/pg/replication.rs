@@ -351,17 +351,15 @@ impl Primary {
         } else {
             limits.log_entries_max
         };
-        let entries = local.log.entries();
         // In batches: the fixed part of the metadata is rewritten at every trim.
         let slack = if all_here { keep } else { keep / 4 }.max(1);
         let long = local.log.bytes() > limits.log_bytes;
-        if entries.len() < keep + slack && !long {
+        if local.log.len() < keep + slack && !long {
             return local.log.tail();
         }
-        let by_count = entries
-            .len()
-            .checked_sub(keep + 1)
-            .map_or(local.log.tail(), |last| entries[last].version());
+        let last = local.log.len().checked_sub(keep + 1);
+        let last = last.and_then(|last| local.log.entry(last));
+        let by_count = last.map_or(local.log.tail(), |entry| entry.version());
         let candidate = if long {
             by_count.max(local.log.beyond(limits.log_bytes / 4 * 3))
         } else {

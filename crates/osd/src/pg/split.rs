@@ -3,7 +3,7 @@
 use super::ByObject;
 use super::dedup::DedupTable;
 use super::local::{Local, Ops};
-use super::stored::{dedup_entries, log_key, lost_key, missing_key, stored, undone_key};
+use super::stored::{dedup_entries, log_key, lost_key, missing_key, undone_key};
 use crate::{Mutant, key, mutant};
 use bytes::Bytes;
 use nacre_store::Op;
@@ -81,8 +81,7 @@ impl Local {
         let mut entries: Vec<(Bytes, Bytes)> = self
             .log
             .entries()
-            .iter()
-            .map(|entry| (log_key(entry.version()), stored(entry)))
+            .map(|entry| (log_key(entry.version()), entry.as_bytes().to_vec().into()))
             .collect();
         entries.extend(
             self.missing

@@ -18,7 +18,7 @@
 //! updates.
 
 use super::local::{Local, Ops};
-use super::log::entry_bytes;
+use super::log::sizes;
 use super::stored::undone_key;
 use crate::key;
 use nacre_object::snaps;
@@ -67,7 +67,7 @@ impl Local {
         let new = |entry: &Record| {
             entry.prior() == Version::NONE && !entry.deleted() && whole(entry.object())
         };
-        let bytes: usize = entries.iter().map(entry_bytes).sum();
+        let bytes = sizes(&entries);
         let useful = bytes <= NOTED_MAX
             && entries
                 .iter()
