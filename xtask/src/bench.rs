@@ -12,7 +12,7 @@ use crate::cluster::guard::Guard;
 use crate::cluster::{Cluster, Setup, run_nacre};
 use crate::floor::{self, Floor, Times};
 use crate::machine;
-use crate::step::cargo;
+use crate::profile;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -139,7 +139,8 @@ pub fn run(arguments: &[String]) -> Result<()> {
     }
     let workspace = Workspace::load()?;
     if !quick {
-        cargo(["bench", "--locked", "--package", "nacre-crush"]).run()?;
+        let arguments = ["bench", "--locked", "--package", "nacre-crush"];
+        profile::cargo(&workspace, arguments)?.run()?;
     }
     crate::build()?;
     // A directory given by the user may hold data: the benchmark creates a subdirectory of its own.

@@ -6,7 +6,8 @@
 //! ```
 
 use crate::cluster::succeeds;
-use crate::step::{cargo, program};
+use crate::profile;
+use crate::step::program;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -68,7 +69,8 @@ pub fn run(arguments: &[String]) -> Result<()> {
 
 /// Builds the program; returns its path.
 fn build(workspace: &Workspace) -> Result<PathBuf> {
-    cargo(["build", "--release", "--locked", "--package", "nacre-floor"]).run()?;
+    let arguments = ["build", "--release", "--locked", "--package", "nacre-floor"];
+    profile::cargo(workspace, arguments)?.run()?;
     Ok(workspace.target.join("release/nacre-floor"))
 }
 

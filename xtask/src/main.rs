@@ -32,6 +32,7 @@ mod fuzz;
 mod git;
 mod install;
 mod machine;
+mod profile;
 mod show;
 mod sim;
 mod step;
@@ -139,6 +140,12 @@ const VERBS: &[Verb] = &[
         fuzz::run,
     ),
     (
+        "profile",
+        "[--base-port PORT]",
+        "makes bench/nacre.profdata again, with which release binaries are compiled (needs llvm-tools; 15 minutes)",
+        profile::run,
+    ),
+    (
         "dist",
         "",
         "dist/: a stripped binary, a systemd unit, a container file",
@@ -206,7 +213,8 @@ pub(crate) fn build() -> Result<()> {
     if !workspace.has("nacre-cli") {
         bail!("this tree has no crate nacre-cli, so there is no binary to build");
     }
-    step::cargo(["build", "--release", "--locked", "--package", "nacre-cli"]).run()?;
+    let arguments = ["build", "--release", "--locked", "--package", "nacre-cli"];
+    profile::cargo(&workspace, arguments)?.run()?;
     println!("built {}", workspace.binary().display());
     Ok(())
 }

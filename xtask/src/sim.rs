@@ -1,5 +1,6 @@
 //! The simulator and its mutants, through `crates/sim`'s own binary.
 
+use crate::profile;
 use crate::step::{Step, cargo};
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, bail};
@@ -37,13 +38,13 @@ pub fn mutants_available(workspace: &Workspace) -> Result<()> {
 }
 
 /// Hundreds of seeds need optimised code, so this is always the release profile.
-fn simulator(planted: bool) -> Step {
+fn simulator(workspace: &Workspace, planted: bool) -> Result<Step> {
     let features: &[&str] = if planted {
         &["--features", "mutants"]
     } else {
         &[]
     };
-    cargo([
+    let arguments = [
         "run",
         "--release",
         "--locked",
@@ -51,9 +52,9 @@ fn simulator(planted: bool) -> Step {
         "nacre-sim",
         "--bin",
         "sim",
-    ])
-    .args(features)
-    .args(["--"])
+    ];
+    let cargo = profile::cargo(workspace, arguments)?;
+    Ok(cargo.args(features).args(["--"]))
 }
 
 /// `./x sim --seed N | --seeds N [--mutant M]`; the simulator reads the arguments itself.
@@ -76,7 +77,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
                 .parse()
                 .with_context(|| format!("`{count}` is no number of seeds"))?,
         ),
-        _ => simulator(planted).args(arguments).run(),
+        _ => simulator(&workspace, planted)?.args(arguments).run(),
     }
 }
 
@@ -135,7 +136,7 @@ fn on_all_cores(
     } else {
         &[]
     };
-    cargo([
+    let build = [
         "build",
         "--release",
         "--locked",
@@ -143,9 +144,8 @@ fn on_all_cores(
         "nacre-sim",
         "--bin",
         program,
-    ])
-    .args(features)
-    .run()?;
+    ];
+    profile::cargo(workspace, build)?.args(features).run()?;
     let binary = workspace.target.join("release").join(program);
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let mut running = Vec::new();
