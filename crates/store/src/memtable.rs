@@ -12,23 +12,26 @@
 //! A log in an omap grows at its end and is trimmed at its beginning. Entries of an omap that
 //! arrive in key order are kept in that order, separate from the tree ([`Appended`]), until the
 //! table is frozen: an insertion into the tree costs five times as much, and so does a removal.
+//! Long values are not: they would be copied.
 //! Heads are never in the tree ([`Heads`]): they are changed in place.
 //!
 //! Invariants: `ranges` are disjoint and not adjacent; a record in `records`, `appended` or `heads`
 //! is newer than every range; of a key that is in both `records` and `appended`, the one in
-//! `appended` is newer; `appended` is empty once the table is frozen.
+//! `appended` is newer, unless it is gone; `appended` is empty once the table is frozen.
 
+mod appended;
 mod heads;
 
 use crate::format::keys;
 use crate::format::object::Head;
 use crate::format::value::Value;
+use appended::{Appended, Edge};
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use heads::Heads;
 use indexmap::IndexMap;
 use indexmap::map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -89,8 +92,8 @@ fn heads_in<'a>(from: &'a [u8], to: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
 /// The maximum number of omaps with separate entries; further omaps are in the tree.
 const APPENDED_MAX: usize = 1024;
 
-/// Entries of one omap that arrived in key order.
-type Appended = VecDeque<(Bytes, Option<Value>)>;
+/// A longer value is not copied to the separate entries.
+const APPENDED_BYTES_MAX: usize = 2048;
 
 #[derive(Debug, Default)]
 pub(crate) struct MemTable {
@@ -102,6 +105,11 @@ pub(crate) struct MemTable {
     appended_count: usize,
     ranges: BTreeMap<Bytes, Bytes>,
     bytes: usize,
+}
+
+/// The same for a separate entry, whose key lacks the omap's number.
+const fn charge_appended(bytes: usize) -> usize {
+    keys::OMAP_PREFIX + bytes + OVERHEAD
 }
 
 fn charge(key: &Bytes, value: &Option<Value>) -> usize {
@@ -128,8 +136,9 @@ impl MemTable {
             .iter()
             .map(|(from, to)| from.len() + to.len() + OVERHEAD)
             .sum();
-        let appended = self.appended.values().flatten();
-        let appended = appended.map(|(key, value)| charge(key, value));
+        let all = (Edge::Before, Edge::Behind);
+        let appended = self.appended.values().flat_map(|of| of.range(all.0, all.1));
+        let appended = appended.map(|(key, value)| charge_appended(key.len() + value.len()));
         let heads = self.heads.iter().map(|(key, value)| charge(key, value));
         assert_eq!(
             self.bytes,
@@ -138,13 +147,13 @@ impl MemTable {
         );
         assert_eq!(
             self.appended_count,
-            self.appended.values().map(VecDeque::len).sum(),
+            self.appended.values().map(Appended::len).sum(),
             "entries apart"
         );
         assert!(
             self.appended
                 .values()
-                .all(|entries| entries.iter().is_sorted_by_key(|(key, _)| key)),
+                .all(|of| of.range(all.0, all.1).is_sorted_by_key(|(key, _)| key)),
             "out of order"
         );
     }
@@ -210,23 +219,22 @@ impl MemTable {
         let Some(number) = keys::omap_number(&key) else {
             return Some((key, value));
         };
-        let may_begin = self.appended.len() < APPENDED_MAX && value.is_some();
+        let own = &key[keys::OMAP_PREFIX..];
+        let short = value.as_ref().map(Value::bytes);
+        let short = short.filter(|value| value.len() <= APPENDED_BYTES_MAX);
+        let may_begin = self.appended.len() < APPENDED_MAX && short.is_some();
         let entries = match self.appended.entry(number) {
             Entry::Occupied(entries) => entries.into_mut(),
             Entry::Vacant(none) if may_begin => none.insert(Appended::default()),
             Entry::Vacant(_) => return Some((key, value)),
         };
-        // Nearly all are, and looking for their place would wait for the memory of a dozen others.
-        let behind = entries.back().is_none_or(|(last, _)| *last < key);
-        if behind && value.is_some() {
-            entries.push_back((key, value));
+        if short.is_some_and(|value| entries.append(own, value)) {
             self.appended_count += 1;
             return None;
         }
-        if !behind && let Ok(at) = entries.binary_search_by(|(known, _)| known.cmp(&key)) {
-            self.bytes -= charge(&key, &entries[at].1);
-            entries[at].1 = value;
-            return None;
+        if let Some(bytes) = entries.take(own) {
+            self.bytes -= charge_appended(bytes);
+            self.appended_count -= 1;
         }
         Some((key, value))
     }
@@ -235,10 +243,14 @@ impl MemTable {
     /// kept apart into the tree.
     pub(crate) fn settle(&mut self) {
         self.heads.freeze();
-        for (key, value) in std::mem::take(&mut self.appended).into_values().flatten() {
-            let length = key.len();
-            if let Some(old) = self.records.insert(Key::new(key), value) {
-                self.bytes -= length + old.map_or(0, |v| v.len()) + OVERHEAD;
+        for (number, entries) in std::mem::take(&mut self.appended) {
+            for (key, value) in entries.range(Edge::Before, Edge::Behind) {
+                let key = keys::omap(number, key);
+                let length = key.len();
+                let value = Some(Bytes::copy_from_slice(value).into());
+                if let Some(old) = self.records.insert(Key::new(key), value) {
+                    self.bytes -= length + old.map_or(0, |v| v.len()) + OVERHEAD;
+                }
             }
         }
         self.appended_count = 0;
@@ -251,17 +263,10 @@ impl MemTable {
         if let Some(entries) =
             keys::omap_number(&from).and_then(|number| self.appended.get_mut(&number))
         {
-            // A log is trimmed at its beginning.
-            let first = match entries.front() {
-                Some((first, _)) if *first >= from => 0,
-                _ => entries.partition_point(|(key, _)| *key < from),
-            };
-            let end = entries.partition_point(|(key, _)| *key < to);
-            self.appended_count -= end - first;
-            self.bytes -= entries
-                .drain(first..end)
-                .map(|(key, value)| charge(&key, &value))
-                .sum::<usize>();
+            let prefix = &from[..keys::OMAP_PREFIX];
+            let (count, size) = entries.remove(Edge::of(&from, prefix), Edge::of(&to, prefix));
+            self.appended_count -= count;
+            self.bytes -= size + count * charge_appended(0);
         }
         if let Some((from, to)) = heads_in(&from, &to) {
             let bytes = &mut self.bytes;
@@ -302,9 +307,9 @@ impl MemTable {
 
     pub(crate) fn get(&self, key: &[u8]) -> Known {
         if let Some(entries) = keys::omap_number(key).and_then(|number| self.appended.get(&number))
-            && let Ok(at) = entries.binary_search_by(|(known, _)| known[..].cmp(key))
+            && let Some(value) = entries.get(&key[keys::OMAP_PREFIX..])
         {
-            return Known::Value(entries[at].1.clone());
+            return Known::Value(Some(Bytes::copy_from_slice(value).into()));
         }
         let value = if keys::is_head(key) {
             self.heads.get(key)
@@ -362,17 +367,18 @@ impl MemTable {
         &'a self,
         from: &'a Bytes,
         to: &'a Bytes,
-    ) -> impl Iterator<Item = (&'a Bytes, &'a Option<Value>)> {
+    ) -> impl Iterator<Item = (Bytes, Option<Value>)> {
         let range = Key::new(from.clone())..Key::new(to.max(from).clone());
-        let apart = keys::omap_number(from)
-            .and_then(|number| self.appended.get(&number))
-            .into_iter()
-            .flat_map(|all| {
-                let first = all.partition_point(|(key, _)| key < from);
-                all.range(first..)
-                    .take_while(|(key, _)| key < to)
-                    .map(|(key, value)| (key, value))
-            });
+        let number = keys::omap_number(from);
+        let apart = number.and_then(|number| Some((number, self.appended.get(&number)?)));
+        let apart = apart.into_iter().flat_map(|(number, entries)| {
+            let prefix = &from[..keys::OMAP_PREFIX];
+            let within = entries.range(Edge::of(from, prefix), Edge::of(to, prefix));
+            within.map(move |(key, value)| {
+                let value = Bytes::copy_from_slice(value);
+                (keys::omap(number, key), Some(value.into()))
+            })
+        });
         let heads = heads_in(from, to)
             .into_iter()
             .flat_map(|(from, to)| self.heads.range(from, to));
@@ -380,6 +386,7 @@ impl MemTable {
             .range(range)
             .map(|(key, value)| (&key.bytes, value))
             .chain(heads)
+            .map(|(key, value)| (key.clone(), value.clone()))
             .chain(apart)
     }
     /// Bytes of keys and values that are set between `from` and `to`.
@@ -409,6 +416,14 @@ mod tests {
     #[test]
     fn entries_kept_apart_are_entries_like_others() {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
+        let value = |n: u8| {
+            let length = if n.is_multiple_of(7) {
+                APPENDED_BYTES_MAX + 1
+            } else {
+                1
+            };
+            Some(Bytes::from(vec![n; length]).into())
+        };
         for _ in 0..300 {
             let (mut table, mut model) =
                 (MemTable::default(), BTreeMap::<Bytes, Option<Value>>::new());
@@ -434,13 +449,13 @@ mod tests {
                         table.set(key(some), None);
                     }
                     2 => {
-                        model.insert(key(some), Some(Bytes::from(vec![n]).into()));
-                        table.set(key(some), Some(Bytes::from(vec![n]).into()));
+                        model.insert(key(some), value(n));
+                        table.set(key(some), value(n));
                     }
                     _ => {
                         end = (end + 1) % 120;
-                        model.insert(key(end), Some(Bytes::from(vec![n]).into()));
-                        table.set(key(end), Some(Bytes::from(vec![n]).into()));
+                        model.insert(key(end), value(n));
+                        table.set(key(end), value(n));
                     }
                 }
                 table.check();
@@ -464,10 +479,7 @@ mod tests {
                 }
                 for number in [0, 1] {
                     let (from, to) = (keys::omap(number, &[]), keys::end(keys::TAG_OMAP, number));
-                    let seen: BTreeMap<_, _> = table
-                        .records_in(&from, &to)
-                        .map(|(k, v)| (k.clone(), v.clone()))
-                        .collect();
+                    let seen: BTreeMap<_, _> = table.records_in(&from, &to).collect();
                     let there = |(k, v): (Bytes, Option<Value>)| Some((k, v?));
                     let mine = model
                         .range(from..to)

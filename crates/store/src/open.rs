@@ -470,8 +470,8 @@ pub(crate) fn leftovers(
     let bounds = [keys::TAG_FILLING, keys::TAG_FILLING + 1].map(|tag| Bytes::from(vec![tag]));
     for (key, value) in changes.records_in(&bounds[0], &bounds[1]) {
         match value {
-            Some(_) => drop(filling.insert(key.clone())),
-            None => drop(filling.remove(key)),
+            Some(_) => drop(filling.insert(key)),
+            None => drop(filling.remove(&key)),
         }
     }
     for key in filling {

@@ -260,8 +260,8 @@ impl Tables {
             entries.retain(|key, _| !table.removes(key));
             for (key, value) in table.records_in(from, to) {
                 match value {
-                    Some(value) => drop(entries.insert(key.clone(), value.encoded().into_owned())),
-                    None => drop(entries.remove(key)),
+                    Some(value) => drop(entries.insert(key, value.encoded().into_owned())),
+                    None => drop(entries.remove(&key)),
                 }
             }
         }

@@ -69,6 +69,14 @@ impl ByteQueue {
         let piece = self.piece(place);
         Some(&mut self.pieces[piece][place.start as usize..][..place.length as usize])
     }
+    /// The length of the string at an index, without access to its memory.
+    ///
+    /// # Panics
+    /// There is none.
+    #[must_use]
+    pub fn length(&self, index: usize) -> usize {
+        self.places[index].length as usize
+    }
     /// The oldest string.
     #[must_use]
     pub fn front(&self) -> Option<&[u8]> {

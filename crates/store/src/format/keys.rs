@@ -29,6 +29,9 @@ pub(crate) const TAG_HEAD: u8 = 0x10;
 pub(crate) const TAG_SHARD: u8 = 0x11;
 pub(crate) const TAG_OMAP: u8 = 0x12;
 
+/// Bytes of an omap entry's key before the key in the omap: tag and number.
+pub(crate) const OMAP_PREFIX: usize = 9;
+
 fn tagged(tag: u8, number: u64, rest: &[u8]) -> Bytes {
     let mut key = Vec::with_capacity(9 + rest.len());
     key.push(tag);
