@@ -22,6 +22,7 @@ use crate::measure::Measure;
 use crate::msg::client::{RequestId, SubReply};
 use crate::msg::replication::Totals;
 use nacre_types::{ClientId, Epoch, Generation, Instance, Name, ObjectId, SnapId, Version};
+use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
 
@@ -66,8 +67,12 @@ pub struct RecordView<'a>(&'a [u8]);
 #[derive(PartialEq, Eq)]
 struct Whole {
     object: ObjectId,
-    bytes: Box<[u8]>,
+    /// Most records need no memory of their own.
+    bytes: Inline,
 }
+
+/// A record's bytes with a name of usual length and no output.
+type Inline = SmallVec<[u8; 256]>;
 
 /// The fields of a record, read in place.
 macro_rules! fields_in_place {
@@ -200,7 +205,7 @@ impl Record {
         set_u32(&mut out, 0, end);
         Self(Arc::new(Whole {
             object,
-            bytes: out.into(),
+            bytes: Inline::from_slice(&out),
         }))
     }
 
@@ -249,7 +254,7 @@ impl Record {
         };
         Ok(Self(Arc::new(Whole {
             object,
-            bytes: bytes.into(),
+            bytes: Inline::from_slice(bytes),
         })))
     }
 

@@ -53,6 +53,14 @@ impl PayloadCursor {
     /// # Errors
     /// [`Malformed::Length`] when the payload is shorter than its meta section announces.
     pub fn take(&mut self, length: usize) -> Result<Payload, Malformed> {
+        if let [only] = self.pieces.as_slices().0
+            && only.len() == length
+            && length > 0
+            && self.pieces.len() == 1
+        {
+            // Nearly always: the list is handed on as it is.
+            return Ok(std::mem::take(&mut self.pieces).into());
+        }
         let mut taken = Payload::with_capacity(usize::from(length > 0));
         let mut missing = length;
         while missing > 0 {
