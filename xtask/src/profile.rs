@@ -48,6 +48,7 @@ const LOADS: &[&str] = &[
     "bench object overwrite --size 4096 --depth 16 --objects 100000 --set many --prepared --keep --seconds 6",
     "bench call --seconds 4",
     "bench meta --sets 1000 --watchers 1000 --changes 10",
+    "fs create home",
     "bench files --count 20000",
 ];
 

@@ -95,7 +95,7 @@ impl Primary {
     /// did not serve.
     pub(crate) fn client_load(&self) -> [(usize, u64); 2] {
         let answers = self.in_flight.iter().flat_map(|update| &update.answers);
-        let ordered = answers.filter_map(|answer| answer.op.as_ref());
+        let ordered = answers.filter_map(|answer| answer.op.as_deref());
         let all = self.objects.all().chain(ordered);
         let mut load = [(0, 0); 2];
         for op in all.filter(|op| op.is_counted()) {

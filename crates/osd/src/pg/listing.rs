@@ -36,7 +36,7 @@ pub(super) enum Next {
     /// time.
     Recover(Vec<ObjectId>),
     /// It cannot be answered.
-    Fail(Pending),
+    Fail(Box<Pending>),
     /// It is answered when the ordered updates are committed.
     Answer(Answer),
 }

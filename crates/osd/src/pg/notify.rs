@@ -26,7 +26,7 @@ use std::time::Duration;
 /// A notify that waits for watchers.
 #[derive(Debug)]
 pub(super) struct Notify {
-    pub(super) op: Pending,
+    pub(super) op: Box<Pending>,
     /// The object's version when its watchers were listed.
     pub(super) version: Version,
     pub(super) ends: Time,
@@ -88,7 +88,7 @@ impl Primary {
     /// now.
     fn begin_notify(
         &mut self,
-        op: Pending,
+        op: Box<Pending>,
         context: &Context,
         (local, at): (&Local, &Interval),
         sh: &mut Shared,
@@ -134,7 +134,8 @@ impl Primary {
         let (missed, waiting) = context.claims.watches.keys().copied().partition(fenced);
         let ends = sh.now + Duration::from_millis(u64::from(timeout_ms));
         let acked = BTreeMap::new();
-        let op = op.set_aside(sh);
+        let mut op = op;
+        op.set_aside(sh);
         let notify = Notify {
             op,
             version: context.version,
@@ -153,7 +154,7 @@ impl Primary {
 
 impl Lead<'_> {
     /// A client's operation notifies the watchers of its object.
-    pub(super) fn notify(&mut self, op: Pending, context: &Context, sh: &mut Shared) {
+    pub(super) fn notify(&mut self, op: Box<Pending>, context: &Context, sh: &mut Shared) {
         let (id, here) = (op.request.request, (&*self.local, self.interval));
         if self.primary.begin_notify(op, context, here, sh) {
             self.conclude_if_over(&id, sh);
@@ -213,7 +214,7 @@ impl Lead<'_> {
     /// is answered from memory by any later primary.
     pub(super) fn drop_watches(
         &mut self,
-        op: Pending,
+        op: Box<Pending>,
         watchers: &BTreeSet<WatcherId>,
         acked: &BTreeMap<WatcherId, Payload>,
         before: Context,

@@ -29,7 +29,7 @@ pub struct ObjectState {
     /// Its attributes are being read.
     pub loading: bool,
     /// In order. Changed only by [`Objects`], which counts.
-    queue: VecDeque<Pending>,
+    queue: VecDeque<Box<Pending>>,
     /// Since when the first operation has been the first.
     since: Time,
     /// Updates not yet committed.
@@ -47,11 +47,11 @@ impl ObjectState {
     /// The next operation to be executed.
     #[must_use]
     pub fn front(&self) -> Option<&Pending> {
-        self.queue.front()
+        self.queue.front().map(|op| &**op)
     }
     /// The next operation to be executed.
     pub fn front_mut(&mut self) -> Option<&mut Pending> {
-        self.queue.front_mut()
+        self.queue.front_mut().map(|op| &mut **op)
     }
     /// Whether operations wait.
     #[must_use]
@@ -63,7 +63,7 @@ impl ObjectState {
     fn held_up(&self, now: Time, than: Duration) -> Option<(usize, u64)> {
         let held_up = !self.queue.is_empty() && now.since(self.since) >= than;
         let waits = || self.queue.iter().filter(|op| op.is_counted());
-        held_up.then(|| (waits().count(), waits().map(Pending::bytes).sum()))
+        held_up.then(|| (waits().count(), waits().map(|op| op.bytes()).sum()))
     }
     /// Whether the entry is only a cache.
     #[must_use]
@@ -81,7 +81,7 @@ impl ObjectState {
 #[derive(Debug)]
 pub struct Reading {
     /// The operation.
-    pub op: Pending,
+    pub op: Box<Pending>,
     /// The data read for it before.
     pub fetched: Fetched,
     /// The reads.
@@ -101,7 +101,7 @@ pub struct Listing {
     /// list for this operation.
     pub missing: Option<Vec<ObjectId>>,
     /// The operation.
-    pub op: Pending,
+    pub op: Box<Pending>,
     /// Whether these objects, which have clones, exist for clients, according to the reads for it.
     pub known: BTreeMap<ObjectId, bool>,
     /// The number of pending reads.
@@ -132,7 +132,7 @@ pub struct Objects {
     /// removed once.
     readings: Vec<(u64, Box<Reading>)>,
     /// Operations being evaluated by another thread, by number.
-    pub evaluating: BTreeMap<u64, Pending>,
+    pub evaluating: BTreeMap<u64, Box<Pending>>,
     /// Listings in progress or waiting, by number.
     pub listings: BTreeMap<u64, Listing>,
     next: u64,
@@ -172,7 +172,7 @@ impl Objects {
         Some(&mut self.states[self.last])
     }
     /// Appends an operation on the object.
-    pub fn push(&mut self, object: &ObjectId, op: Pending) {
+    pub fn push(&mut self, object: &ObjectId, op: Box<Pending>) {
         self.queued += 1;
         let state = self.get(object);
         if state.queue.is_empty() {
@@ -183,7 +183,7 @@ impl Objects {
         state.queue.push_back(op);
     }
     /// Returns an operation to the front that could not be executed after all.
-    pub fn push_front(&mut self, object: &ObjectId, op: Pending) {
+    pub fn push_front(&mut self, object: &ObjectId, op: Box<Pending>) {
         self.queued += 1;
         let state = self.get(object);
         let other = if state.queue.is_empty() {
@@ -215,7 +215,7 @@ impl Objects {
     }
     /// Removes the last client's operation that waits for the object, unless that is the only one
     /// or the first. The primary's own follow-ups are not removed: they are partly done.
-    pub fn pop_back(&mut self, object: &ObjectId) -> Option<Pending> {
+    pub fn pop_back(&mut self, object: &ObjectId) -> Option<Box<Pending>> {
         let queue = &mut self.existing(object)?.queue;
         let at = queue
             .iter()
@@ -233,7 +233,7 @@ impl Objects {
         let Some(at) = state
             .queue
             .iter()
-            .position(Pending::only_deletes)
+            .position(|op| op.only_deletes())
             .filter(|at| *at > 0)
         else {
             return false;
@@ -256,12 +256,13 @@ impl Objects {
         self.existing(object)?
             .queue
             .iter_mut()
+            .map(|op| &mut **op)
             .find(|op| op.request.request == *request)
     }
     /// Whether an operation with this property waits for the object.
     pub fn has_queued(&mut self, object: &ObjectId, such: impl Fn(&Pending) -> bool) -> bool {
         self.existing(object)
-            .is_some_and(|state| state.queue.iter().any(such))
+            .is_some_and(|state| state.queue.iter().any(|op| such(op)))
     }
     /// The operation that an attempt repeats, and whether it is in progress. Its result stays valid
     /// while it waits or is in progress, since updates of its object wait for it. So its result
@@ -281,15 +282,15 @@ impl Objects {
             return self
                 .listings
                 .get_mut(&number)
-                .map(|listing| (&mut listing.op, false));
+                .map(|listing| (&mut *listing.op, false));
         }
         let live = live(&request.object);
         let at = self.find(&live);
         let queue = at.map(|at| &self.states[at].queue);
         // The last of several: it is behind everything that the newest attempt must follow.
-        let place = queue.and_then(|queue| queue.iter().rposition(is_it));
+        let place = queue.and_then(|queue| queue.iter().rposition(|op| is_it(op)));
         let from = place.map_or(0, |place| place + 1);
-        if queue.is_some_and(|queue| queue.iter().skip(from).any(goes_before)) {
+        if queue.is_some_and(|queue| queue.iter().skip(from).any(|op| goes_before(op))) {
             return None;
         }
         if let (Some(at), Some(place)) = (at, place) {
@@ -300,16 +301,15 @@ impl Objects {
         if of_clone {
             let of_name =
                 |object: &ObjectId| is_clone(object) && nacre_object::snaps::live(object) == live;
-            let at = self
-                .states
-                .iter()
-                .position(|(object, state)| of_name(object) && state.queue.iter().any(is_it));
+            let at = self.states.iter().position(|(object, state)| {
+                of_name(object) && state.queue.iter().any(|op| is_it(op))
+            });
             if let Some(at) = at {
                 return self.states[at]
                     .queue
                     .iter_mut()
                     .find(|op| is_it(op))
-                    .map(|op| (op, false));
+                    .map(|op| (&mut **op, false));
             }
         }
         // Nearly all resends wait for others to write the object: they are not worth a search.
@@ -326,12 +326,15 @@ impl Objects {
         let reading = self
             .readings
             .iter_mut()
-            .map(|(_, reading)| (READ, &mut reading.op));
-        let evaluated = self.evaluating.values_mut().map(|op| (EVALUATED, op));
+            .map(|(_, reading)| (READ, &mut *reading.op));
+        let evaluated = self
+            .evaluating
+            .values_mut()
+            .map(|op| (EVALUATED, &mut **op));
         let listed = self
             .listings
             .values_mut()
-            .map(|listing| (LISTED, &mut listing.op));
+            .map(|listing| (LISTED, &mut *listing.op));
         reading.chain(evaluated).chain(listed)
     }
     /// All operations with their objects and states: waiting ones, and those of
@@ -346,17 +349,20 @@ impl Objects {
         };
         let queued = self.states[..some]
             .iter()
-            .flat_map(|(object, state)| state.queue.iter().map(move |op| (object, op)));
-        let reading = self.readings.iter().map(|(_, reading)| (READ, &reading.op));
-        let evaluated = self.evaluating.values().map(|op| (EVALUATED, op));
-        let listed = self.listings.values().map(|listing| (LISTED, &listing.op));
+            .flat_map(|(object, state)| state.queue.iter().map(move |op| (object, &**op)));
+        let reading = self
+            .readings
+            .iter()
+            .map(|(_, reading)| (READ, &*reading.op));
+        let evaluated = self.evaluating.values().map(|op| (EVALUATED, &**op));
+        let listed = self.listings.values().map(|listing| (LISTED, &*listing.op));
         let under_way = reading.chain(evaluated).chain(listed);
         queued
             .map(|(object, op)| (object, op, None))
             .chain(under_way.map(|(doing, op)| (&op.request.object, op, Some(doing))))
     }
     /// Removes the operation at the front, which begins.
-    pub fn pop(&mut self, object: &ObjectId, now: Time) -> Option<Pending> {
+    pub fn pop(&mut self, object: &ObjectId, now: Time) -> Option<Box<Pending>> {
         let state = self.existing(object)?;
         let mut op = state.queue.pop_front()?;
         op.next_since.get_or_insert(state.since);
@@ -369,7 +375,7 @@ impl Objects {
         Some(op)
     }
     /// Removes all operations that wait for an object.
-    pub fn take_queue(&mut self, object: &ObjectId) -> VecDeque<Pending> {
+    pub fn take_queue(&mut self, object: &ObjectId) -> VecDeque<Box<Pending>> {
         let queue = self
             .existing(object)
             .map(|state| std::mem::take(&mut state.queue))
@@ -426,7 +432,7 @@ impl Objects {
         };
         self.states[..some]
             .iter_mut()
-            .flat_map(|(object, state)| state.queue.iter_mut().map(move |op| (object, op)))
+            .flat_map(|(object, state)| state.queue.iter_mut().map(move |op| (object, &mut **op)))
     }
     /// Whether no operation waits.
     #[must_use]
@@ -482,7 +488,7 @@ impl Objects {
         self.states.values().fold((0, 0, 0), add)
     }
     /// Removes everything; returns the operations in flight.
-    pub fn drain(&mut self) -> Vec<Pending> {
+    pub fn drain(&mut self) -> Vec<Box<Pending>> {
         self.queued = 0;
         let queued = std::mem::take(&mut self.states)
             .into_values()
@@ -552,9 +558,11 @@ mod tests {
     fn a_queue_is_held_up_if_it_does_not_move() {
         let (object, mut objects) = (ObjectId::named("a"), Objects::default());
         let at = |ms: u64| Time(ms * 1_000_000);
-        let op = |ms| Pending {
-            received: at(ms),
-            ..pending()
+        let op = |ms| {
+            Box::new(Pending {
+                received: at(ms),
+                ..pending()
+            })
         };
         let held_up = |objects: &Objects, ms| {
             objects
@@ -593,7 +601,7 @@ mod tests {
                 ..pending()
             };
             op.request.request.sequence = sequence;
-            op
+            Box::new(op)
         };
         let (client, osd) = (
             Entity::Client(nacre_types::ClientId(1)),

@@ -62,7 +62,7 @@ impl Lead<'_> {
         // of their snapshot.
         let snapshot = Some(request.object.snapshot).filter(|snapshot| *snapshot != SnapId::HEAD);
         request.object.snapshot = SnapId::HEAD;
-        let op = Pending {
+        let op = Box::new(Pending {
             payload,
             inline,
             writes,
@@ -70,7 +70,7 @@ impl Lead<'_> {
             snapshot,
             blocked: !serving,
             ..Pending::new(from, request, sh.now)
-        };
+        });
         op.take_up(sh);
         let primary = &mut *self.primary;
         primary.answered.confirm(&id, op.request.answered_below);
@@ -168,7 +168,7 @@ impl Lead<'_> {
     /// the front.
     pub(super) fn execute(
         &mut self,
-        op: Pending,
+        op: Box<Pending>,
         fetched: Fetched,
         sh: &mut Shared,
     ) -> Option<Wait> {
@@ -240,7 +240,7 @@ impl Lead<'_> {
     /// Executes the result of the evaluation.
     pub(super) fn conclude(
         &mut self,
-        op: Pending,
+        mut op: Box<Pending>,
         context: Context,
         full: bool,
         scene: Scene,
@@ -265,12 +265,9 @@ impl Lead<'_> {
                 self.primary.objects.put_back(op);
             }
             Outcome::Back { snap } => {
-                let back = [&op.back[..], &[snap]].concat();
-                self.primary.objects.put_back(Pending {
-                    back,
-                    clone_bytes: None,
-                    ..op
-                });
+                op.back.push(snap);
+                op.clone_bytes = None;
+                self.primary.objects.put_back(op);
             }
             Outcome::Update(update)
                 if !self.primary.peering.fits_stores(&update, self.interval, sh) =>
@@ -311,10 +308,8 @@ impl Lead<'_> {
                 objects.hand_out(op, what, full, by, self.interval, sh);
             }
             Outcome::Program { moment } => {
-                self.primary.objects.put_back(Pending {
-                    awaits_since: Some(moment),
-                    ..op
-                });
+                op.awaits_since = Some(moment);
+                self.primary.objects.put_back(op);
             }
             Outcome::Answer {
                 failure,

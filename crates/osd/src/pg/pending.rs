@@ -12,7 +12,8 @@ use nacre_types::{Entity, Name, Time};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, OpRequest, SubOp};
 
-/// An operation in flight.
+/// An operation in flight. It is in one place from its arrival to its answer, and what passes it on
+/// passes a `Box`: it is half a kilobyte.
 #[derive(Clone, Debug)]
 pub struct Pending {
     /// The sender.
@@ -159,13 +160,10 @@ impl Pending {
             && (count >= limits.client_ops / 4 || bytes + self.bytes() > limits.client_bytes / 4)
     }
     /// It waits for watchers, and blocks no other operation.
-    pub(super) fn set_aside(self, sh: &mut Shared) -> Self {
+    pub(super) fn set_aside(&mut self, sh: &mut Shared) {
         self.release(sh);
         sh.notify_load = (sh.notify_load.0 + 1, sh.notify_load.1 + self.bytes());
-        Self {
-            blocked: false,
-            ..self
-        }
+        self.blocked = false;
     }
     /// It waits no more: it is an ordinary operation in flight again, until it is answered.
     pub(super) fn take_back(&self, sh: &mut Shared) {

@@ -21,7 +21,7 @@ impl Objects {
     /// Reads the data that the operation's evaluation requires.
     pub(super) fn read_for(
         &mut self,
-        op: Pending,
+        op: Box<Pending>,
         wants: Vec<Want>,
         fetched: Fetched,
         at: &Interval,
@@ -52,7 +52,7 @@ impl Objects {
     /// Has another thread evaluate the operation.
     pub(super) fn hand_out(
         &mut self,
-        op: Pending,
+        op: Box<Pending>,
         (context, fetched): (Context, Fetched),
         full: bool,
         (scene, brought): (Scene, Brought),
@@ -104,7 +104,7 @@ impl Objects {
     }
 
     /// The operation cannot continue yet: the operations behind it wait for it.
-    pub(super) fn put_back(&mut self, op: Pending) {
+    pub(super) fn put_back(&mut self, op: Box<Pending>) {
         let object = op.request.object.clone();
         self.push_front(&object, op);
     }

@@ -50,7 +50,7 @@ impl Lead<'_> {
     /// snapshot needs one.
     pub(super) fn begin_update(
         &mut self,
-        op: Pending,
+        op: Box<Pending>,
         before: Context,
         update: Update,
         sh: &mut Shared,

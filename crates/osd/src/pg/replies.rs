@@ -94,7 +94,7 @@ impl Replies<'_> {
             Known::Answered(answered) => Some(answered.clone()),
             // An update of the client that is remembered below is more precise.
             Known::Forgotten if !matches!(self.local.dedup.seen(&id), Seen::Done(_)) => {
-                self.fail(op.clone(), OpFailure::Superseded {}, sh);
+                self.fail(Box::new(op.clone()), OpFailure::Superseded {}, sh);
                 return true;
             }
             _ => None,
@@ -108,7 +108,8 @@ impl Replies<'_> {
             sh.counters.borders.answered_again += 1;
             // The updates that it saw may still be lost: like the first answer, this one waits
             // until they are committed (simulator, seed 202).
-            let answer = Answer::new(op.clone(), Version::NONE, results).with_failure(failure);
+            let answer =
+                Answer::new(Box::new(op.clone()), Version::NONE, results).with_failure(failure);
             self.answer_when_committed(seen, answer, sh);
             return true;
         }
@@ -124,29 +125,29 @@ impl Replies<'_> {
                     return false;
                 }
                 sh.counters.borders.before_horizon += 1;
-                self.fail(op.clone(), OpFailure::Superseded {}, sh);
+                self.fail(Box::new(op.clone()), OpFailure::Superseded {}, sh);
                 return true;
             }
             Seen::New | Seen::Stranger(_) => {
                 sh.counters.borders.overtaken += 1;
-                self.fail(op.clone(), OpFailure::Superseded {}, sh);
+                self.fail(Box::new(op.clone()), OpFailure::Superseded {}, sh);
                 return true;
             }
             Seen::Superseded if mutant(Mutant::SupersededExecuted) => return false,
             Seen::Superseded => {
                 sh.counters.borders.superseded += 1;
-                self.fail(op.clone(), OpFailure::Superseded {}, sh);
+                self.fail(Box::new(op.clone()), OpFailure::Superseded {}, sh);
                 return true;
             }
             Seen::Done(done) => (done.version(), done.results().to_vec()),
         };
         sh.counters.dedup_hits += 1;
-        let answer = Answer::new(op.clone(), version, results);
+        let answer = Answer::new(Box::new(op.clone()), version, results);
         self.answer_when_committed(version, answer, sh);
         true
     }
 
-    pub(super) fn fail(&mut self, op: Pending, failure: OpFailure, sh: &mut Shared) {
+    pub(super) fn fail(&mut self, op: Box<Pending>, failure: OpFailure, sh: &mut Shared) {
         // Its client relies on this answer: a duplicate of the request that arrives later must not
         // be executed.
         if op.is_write()

@@ -204,7 +204,7 @@ impl Admit<'_> {
         }
     }
 
-    fn send_back(&mut self, op: Pending, sh: &mut Shared) {
+    fn send_back(&mut self, op: Box<Pending>, sh: &mut Shared) {
         op.release(sh);
         let request = &op.request;
         self.turned_away

@@ -259,10 +259,10 @@ impl Lead<'_> {
     /// the operation has moved to the queue of the returned object.
     pub(super) fn at_snapshot(
         &mut self,
-        mut op: Pending,
+        mut op: Box<Pending>,
         live: Context,
         sh: &mut Shared,
-    ) -> Result<(Pending, Context), ObjectId> {
+    ) -> Result<(Box<Pending>, Context), ObjectId> {
         let Some(snap) = op.snapshot else {
             return Ok((op, live));
         };

@@ -318,7 +318,7 @@ impl Lead<'_> {
     /// (`snapshots.rs`).
     pub(super) fn trim_object(
         &mut self,
-        op: Pending,
+        op: Box<Pending>,
         found: &BTreeSet<SnapId>,
         before: Context,
         sh: &mut Shared,

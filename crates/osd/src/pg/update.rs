@@ -24,12 +24,12 @@ pub struct Answer {
     /// Its data.
     pub payload: Payload,
     /// The operation, still counted as in flight.
-    pub op: Option<Pending>,
+    pub op: Option<Box<Pending>>,
 }
 
 impl Answer {
     /// The answer of an executed operation: its result is of `version`.
-    pub(super) fn new(op: Pending, version: Version, results: Vec<SubReply>) -> Self {
+    pub(super) fn new(op: Box<Pending>, version: Version, results: Vec<SubReply>) -> Self {
         let reply = OpReply {
             request: op.request.request,
             failure: None,

@@ -129,7 +129,7 @@ impl Watching {
 
     /// Notifies that wait for watchers.
     pub(super) fn operations(&self) -> impl Iterator<Item = &Pending> {
-        self.notifies.values().map(|notify| &notify.op)
+        self.notifies.values().map(|notify| &*notify.op)
     }
     /// The number of pings that wait in queues.
     pub(super) fn probing(&self) -> usize {
@@ -137,7 +137,7 @@ impl Watching {
     }
 
     /// Removes the operations in flight, to be discarded.
-    pub fn drain(&mut self) -> Vec<Pending> {
+    pub fn drain(&mut self) -> Vec<Box<Pending>> {
         std::mem::take(self)
             .notifies
             .into_values()
@@ -297,11 +297,11 @@ impl Lead<'_> {
             object: object.clone(),
             ..OpRequest::default()
         };
-        let op = Pending {
+        let op = Box::new(Pending {
             writes: true,
             own: Some(own),
             ..Pending::new(from, request, sh.now)
-        };
+        });
         op.take_up(sh);
         self.primary.objects.push(object, op);
         self.process_object(object, sh);
@@ -309,7 +309,7 @@ impl Lead<'_> {
 
     /// Executes a watch operation at the front of an object's queue. Reads among these are under a
     /// lease here, after the commits.
-    pub(super) fn execute_watch(&mut self, op: Pending, context: Context, sh: &mut Shared) {
+    pub(super) fn execute_watch(&mut self, op: Box<Pending>, context: Context, sh: &mut Shared) {
         match op.own.clone() {
             Some(Own::Drop { watchers, acked }) => {
                 self.drop_watches(op, &watchers, &acked, context, sh)
