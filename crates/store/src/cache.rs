@@ -11,7 +11,7 @@
 //! ([`crate::tables`]). Absence is cached too, so that
 //! creating an object a second time, or probing for it, needs no job either.
 
-use crate::format::keys;
+use crate::format::keys::{self, InPlace};
 use crate::format::value::Value;
 use bytes::Bytes;
 use foldhash::fast::FixedState;
@@ -36,7 +36,7 @@ impl Slot {
 
 #[derive(Debug)]
 pub(crate) struct Cache {
-    slots: IndexMap<Bytes, Slot, FixedState>,
+    slots: IndexMap<InPlace, Slot, FixedState>,
     ordered: BTreeSet<Bytes>,
     hand: usize,
     bytes: usize,
@@ -91,7 +91,7 @@ impl Cache {
         Some(&slot.value)
     }
 
-    pub(crate) fn set(&mut self, key: &Bytes, value: Option<Value>) {
+    pub(crate) fn set(&mut self, key: &[u8], value: Option<Value>) {
         let size = value.as_ref().map_or(0, Value::len);
         if let Some(slot) = self.slots.get_mut(key) {
             self.bytes = self.bytes + size - slot.len();
@@ -99,10 +99,10 @@ impl Cache {
         } else {
             self.bytes += key.len() + size + OVERHEAD;
             if is_ordered(key) {
-                self.ordered.insert(key.clone());
+                self.ordered.insert(Bytes::copy_from_slice(key));
             }
-            let used = false;
-            self.slots.insert(key.clone(), Slot { value, used });
+            let slot = Slot { value, used: false };
+            self.slots.insert(InPlace::from_slice(key), slot);
         }
         while self.bytes > self.bytes_max && !self.slots.is_empty() {
             self.evict();
@@ -113,8 +113,8 @@ impl Cache {
     pub(crate) fn update(&mut self, key: &[u8], value: &Option<Value>) {
         // Omap entries rarely are, and a log in an omap grows with every update.
         let none = is_ordered(key) && self.ordered.is_empty();
-        if !none && let Some((key, _)) = self.slots.get_key_value(key) {
-            self.set(&key.clone(), value.clone());
+        if !none && self.slots.contains_key(key) {
+            self.set(key, value.clone());
         }
     }
 
@@ -124,7 +124,7 @@ impl Cache {
         let range = (Bound::Included(from), Bound::Excluded(to.max(from)));
         let covered: Vec<Bytes> = self.ordered.range::<Bytes, _>(range).cloned().collect();
         for key in covered {
-            let at = self.slots.get_index_of(&key);
+            let at = self.slots.get_index_of(&key[..]);
             self.vacate(at.expect("keys in order are of slots"));
         }
     }
@@ -134,7 +134,7 @@ impl Cache {
         let (key, slot) = self.slots.swap_remove_index(at).expect("a slot");
         self.bytes -= key.len() + slot.len() + OVERHEAD;
         if is_ordered(&key) {
-            self.ordered.remove(&key);
+            self.ordered.remove(&key[..]);
         }
     }
 
@@ -168,7 +168,7 @@ mod tests {
         let key = |i: u32| Bytes::from([&[keys::TAG_HEAD][..], &i.to_be_bytes()].concat());
         (0..150).for_each(|i| cache.set(&key(i), None));
         let there: Vec<u32> = (0..150)
-            .filter(|&i| cache.slots.contains_key(&key(i)))
+            .filter(|&i| cache.slots.contains_key(&key(i)[..]))
             .collect();
         assert_eq!(there, (50..150).collect::<Vec<_>>());
     }

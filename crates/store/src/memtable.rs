@@ -112,7 +112,7 @@ const fn charge_appended(bytes: usize) -> usize {
     keys::OMAP_PREFIX + bytes + OVERHEAD
 }
 
-fn charge(key: &Bytes, value: &Option<Value>) -> usize {
+fn charge(key: &[u8], value: &Option<Value>) -> usize {
     key.len() + value.as_ref().map_or(0, Value::len) + OVERHEAD
 }
 
@@ -162,7 +162,7 @@ impl MemTable {
         self.bytes += charge(&key, &value);
         let length = key.len();
         if keys::is_head(&key) {
-            if let (_, Some(old)) = self.heads.set(key, value) {
+            if let (_, Some(old)) = self.heads.set(&key, value) {
                 self.bytes -= length + old.map_or(0, |v| v.len()) + OVERHEAD;
             }
             return;
@@ -185,9 +185,9 @@ impl MemTable {
         matches!(value, Some(Value::Head { .. })).then_some(at)
     }
     /// Adds a head that this table does not have; returns its position.
-    pub(crate) fn add_head(&mut self, key: Bytes, head: Arc<Head>) -> usize {
+    pub(crate) fn add_head(&mut self, key: &[u8], head: Arc<Head>) -> usize {
         let value = Some(head.into());
-        self.bytes += charge(&key, &value);
+        self.bytes += charge(key, &value);
         let (at, former) = self.heads.set(key, value);
         assert!(former.is_none(), "a head is added once");
         at
@@ -209,7 +209,7 @@ impl MemTable {
         self.bytes = self.bytes + *length - before;
     }
     /// Key and value of a head, by its position, as long as there are any.
-    pub(crate) fn nth_head(&self, at: usize) -> Option<(&Bytes, &Option<Value>)> {
+    pub(crate) fn nth_head(&self, at: usize) -> Option<(&[u8], &Option<Value>)> {
         self.heads.nth(at)
     }
 
@@ -339,7 +339,7 @@ impl MemTable {
         self.ranges.iter()
     }
     /// All records, in key order.
-    pub(crate) fn records(&self) -> impl Iterator<Item = (&Bytes, &Option<Value>)> {
+    pub(crate) fn records(&self) -> impl Iterator<Item = (&[u8], &Option<Value>)> {
         assert!(
             self.appended.is_empty(),
             "a table is settled before it is merged"
@@ -347,7 +347,7 @@ impl MemTable {
         let [begin, end] = HEADS.map(|key| Key::new(Bytes::from_static(key)));
         let before = self.records.range(..begin);
         let behind = self.records.range(end..);
-        let tree = |(key, value)| -> (&Bytes, &Option<Value>) {
+        let tree = |(key, value)| -> (&[u8], &Option<Value>) {
             let key: &Key = key;
             (&key.bytes, value)
         };
@@ -381,12 +381,12 @@ impl MemTable {
         });
         let heads = heads_in(from, to)
             .into_iter()
-            .flat_map(|(from, to)| self.heads.range(from, to));
+            .flat_map(|(from, to)| self.heads.range(from, to))
+            .map(|(key, value)| (Bytes::copy_from_slice(key), value.clone()));
         self.records
             .range(range)
-            .map(|(key, value)| (&key.bytes, value))
+            .map(|(key, value)| (key.bytes.clone(), value.clone()))
             .chain(heads)
-            .map(|(key, value)| (key.clone(), value.clone()))
             .chain(apart)
     }
     /// Bytes of keys and values that are set between `from` and `to`.

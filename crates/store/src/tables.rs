@@ -207,7 +207,7 @@ impl Tables {
     pub(crate) fn activate(&mut self, place: HeadPlace, key: &[u8]) -> usize {
         match place {
             HeadPlace::Active(at) => at,
-            HeadPlace::Below(head) => self.active.add_head(Bytes::copy_from_slice(key), head),
+            HeadPlace::Below(head) => self.active.add_head(key, head),
         }
     }
 

@@ -32,6 +32,9 @@ pub(crate) const TAG_OMAP: u8 = 0x12;
 /// Bytes of an omap entry's key before the key in the omap: tag and number.
 pub(crate) const OMAP_PREFIX: usize = 9;
 
+/// A key in a table in memory; that of an object with a name of usual length is in place.
+pub(crate) type InPlace = SmallVec<[u8; 64]>;
+
 fn tagged(tag: u8, number: u64, rest: &[u8]) -> Bytes {
     let mut key = Vec::with_capacity(9 + rest.len());
     key.push(tag);
