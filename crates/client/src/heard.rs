@@ -15,7 +15,6 @@
 //!
 //! The client's clock must continue while the machine sleeps.
 
-use crate::mutants::{Mutant, mutant};
 use nacre_types::{OsdId, Time};
 use nacre_wire::msg::client::Dated;
 use std::collections::BTreeMap;
@@ -45,17 +44,12 @@ impl Heard {
         let Some((Dated { process, reading }, at)) = self.clocks.get(&osd) else {
             return Dated::default();
         };
-        if now.since(*at) > FRESH && !mutant(Mutant::OldReadingUsed) {
+        if now.since(*at) > FRESH {
             return Dated::default();
         }
         let reading = if begun >= *at {
             let passed = begun.0 - at.0;
-            let drift = if mutant(Mutant::DriftIgnored) {
-                0
-            } else {
-                passed.div_ceil(DRIFT_PART)
-            };
-            reading.saturating_add(passed - drift)
+            reading.saturating_add(passed - passed.div_ceil(DRIFT_PART))
         } else {
             let passed = at.0 - begun.0;
             reading.saturating_sub(passed + passed.div_ceil(DRIFT_PART))

@@ -37,9 +37,9 @@ pub use driven::Driven;
 pub use engine::{Beside, Engine, Engines, Placed, Wake};
 pub use meta::{MetaClient, MetaDone, MetaFailure, MetaId, MetaWatchId, WatchNews};
 pub use metadata::Metadata;
+pub use mutants::Mutant;
 #[cfg(feature = "mutants")]
-pub use mutants::set_mutant;
-pub use mutants::{Mutant, mutant};
+pub use mutants::{broken, set_mutant};
 pub use role::{Client, ClientConfig};
 pub use rooms::{ROOM_AGE, Room, Rooms};
 pub use service::{Served, Service};

@@ -13,7 +13,6 @@
 //! Invariants: every request completes exactly once; a watch's events arrive in the order of
 //! revisions, without duplicates or gaps.
 
-use crate::mutants::{Mutant, mutant};
 use nacre_types::{Entity, Instance, Time};
 use nacre_wire::Message;
 use nacre_wire::measure::{Measure, TooLong};
@@ -24,6 +23,10 @@ use nacre_wire::msg::meta::{
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+#[cfg(feature = "mutants")]
+#[path = "mutants/meta.rs"]
+pub(crate) mod planted;
 
 /// An unanswered request is resent after this.
 const RETRY: Duration = Duration::from_secs(2);
@@ -104,16 +107,11 @@ struct Watch {
 /// A monitor that cannot decode a request ends the connection. The request would be resent over the
 /// next session and end that too.
 fn sendable(measured: Result<(), TooLong>) -> Result<(), MetaError> {
-    match measured {
-        Err(why) if !mutant(Mutant::MetaUnsendableTaken) => {
-            // Monitors accept less than can be sent: report their limit, so that the caller
-            // shortens it only once.
-            Err(MetaError::Invalid {
-                why: format!("{why} (keys have at most {META_KEY_MAX} bytes)"),
-            })
-        }
-        _ => Ok(()),
-    }
+    // Monitors accept less than can be sent: report their limit, so that the caller shortens it
+    // only once.
+    measured.map_err(|why| MetaError::Invalid {
+        why: format!("{why} (keys have at most {META_KEY_MAX} bytes)"),
+    })
 }
 
 /// See the module head.
@@ -155,7 +153,7 @@ impl MetaClient {
             .in_flight
             .first_key_value()
             .map_or(self.next, |(id, _)| *id);
-        if self.next - low >= META_WINDOW && !mutant(Mutant::MetaUnbounded) {
+        if self.next - low >= META_WINDOW {
             return None;
         }
         let id = self.next;
@@ -248,23 +246,15 @@ impl MetaClient {
         if !self.session {
             return;
         }
-        let first = *self
-            .in_flight
-            .first_key_value()
-            .expect("at least this one")
-            .0;
-        let answered_below = if mutant(Mutant::MetaMarkBeyondUnanswered) {
-            self.next
-        } else {
-            first
-        };
+        let first = self.in_flight.first_key_value();
+        let (&answered_below, _) = first.expect("at least this one");
         let one = self.in_flight.get_mut(&id).expect("the caller has seen it");
         let request = MetaRequest {
             instance: self.instance,
             sequence: id,
             answered_below,
             known: one.known,
-            again: std::mem::replace(&mut one.again, !mutant(Mutant::MetaAgainUnsaid)),
+            again: std::mem::replace(&mut one.again, true),
             call: one.call.clone(),
         };
         one.sent = Some(now);
@@ -277,12 +267,7 @@ impl MetaClient {
             return;
         }
         let watch = &self.watches[&id];
-        let seen = watch
-            .through
-            .filter(|_| !mutant(Mutant::MetaWatchedFromStart));
-        let from = seen.map_or(watch.from, |through| {
-            through + u64::from(!mutant(Mutant::MetaWatchedFromLast))
-        });
+        let from = watch.through.map_or(watch.from, |through| through + 1);
         self.out.push(Message::MetaWatch(MetaWatch {
             watch: id,
             span: watch.span.clone(),
@@ -294,9 +279,7 @@ impl MetaClient {
     pub fn on_session(&mut self, now: Time) {
         self.session = true;
         for id in self.in_flight.keys().copied().collect::<Vec<_>>() {
-            if !mutant(Mutant::MetaSessionForgets) {
-                self.send(now, id);
-            }
+            self.send(now, id);
         }
         for id in self.watches.keys().copied().collect::<Vec<_>>() {
             self.ask_watch(id);
@@ -334,17 +317,15 @@ impl MetaClient {
         let Some(one) = self
             .in_flight
             .get_mut(&reply.sequence)
-            .filter(|_| reply.instance == self.instance || mutant(Mutant::MetaAnswerOfAnother))
+            .filter(|_| reply.instance == self.instance)
         else {
             return;
         };
-        if !mutant(Mutant::MetaOwnWritesForgotten) {
-            self.known = self.known.max(reply.revision);
-        }
+        self.known = self.known.max(reply.revision);
         if let MetaResult::Failed { error } = &reply.result {
             let wait = match error {
                 MetaError::RateLimited { retry_ms } => Some(*retry_ms),
-                MetaError::Unavailable { .. } if !mutant(Mutant::MetaUnavailableFinal) => Some(100),
+                MetaError::Unavailable { .. } => Some(100),
                 _ => None,
             };
             if let Some(wait) = wait {
@@ -373,8 +354,7 @@ impl MetaClient {
         if told.through < through {
             return;
         }
-        let gap = told.after > through && !mutant(Mutant::MetaGapTaken);
-        let events = if gap {
+        let events = if told.after > through {
             None
         } else {
             MetaEvents::decode(payload).ok()
@@ -384,7 +364,7 @@ impl MetaClient {
             return self.ask_watch(told.watch);
         };
         // The last messages of a former session may arrive after the first ones of the new session.
-        events.retain(|event| event.revision() > through || mutant(Mutant::MetaToldTwice));
+        events.retain(|event| event.revision() > through);
         watch.through = Some(told.through);
         self.known = self.known.max(told.through);
         self.news.push((
@@ -397,10 +377,7 @@ impl MetaClient {
     }
 
     fn due(one: &InFlight) -> Option<Time> {
-        let not_before = one
-            .not_before
-            .filter(|_| !mutant(Mutant::MetaNotBeforeIgnored));
-        not_before.or_else(|| one.sent.map(|at| at + RETRY))
+        one.not_before.or_else(|| one.sent.map(|at| at + RETRY))
     }
 
     /// Resends what is due.

@@ -6,7 +6,6 @@ use crate::cluster::{
 };
 use crate::fencing::Fencing;
 use crate::heard::Heard;
-use crate::mutants::{Mutant, mutant};
 use crate::rooms::{Room, Rooms};
 use crate::watch::{Target, Watches};
 use bytes::Bytes;
@@ -24,6 +23,10 @@ use nacre_wire::msg::payload_len;
 use nacre_wire::{ClusterMap, Message, Payload, Wire};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+#[cfg(feature = "mutants")]
+#[path = "mutants/role.rs"]
+pub(crate) mod planted;
 
 /// Settings.
 #[derive(Clone, Copy, Debug)]
@@ -293,9 +296,7 @@ impl Client {
             .map(|(id, _)| *id)
             .collect();
         for id in again {
-            if !mutant(Mutant::ResetForgotten) {
-                self.send(now, id);
-            }
+            self.send(now, id);
         }
         self.watches.on_peer_reset(osd);
         self.look_at_watches(now);
@@ -306,7 +307,7 @@ impl Client {
         match message {
             Message::MapFull(full) => {
                 if let Ok(map) = ClusterMap::from_bytes(&full.map)
-                    && (map.epoch > self.epoch() || mutant(Mutant::OlderMapTaken))
+                    && map.epoch > self.epoch()
                 {
                     self.map = Some(map);
                     self.after_map(now);
@@ -347,15 +348,12 @@ impl Client {
                     op.blocked = Some(blocked.reason);
                 }
             }
-            Message::Refused(refused)
-                if matches!(from, Entity::Mon(_)) || mutant(Mutant::RefusedByAnyone) =>
-            {
+            Message::Refused(refused) if matches!(from, Entity::Mon(_)) => {
                 self.out.push(Output::Halt { why: refused.why })
             }
             _ => {}
         }
-        let behind = epoch > self.epoch() && !mutant(Mutant::NewerEpochIgnored);
-        if behind && now.since(self.asked) >= Duration::from_millis(50) {
+        if epoch > self.epoch() && now.since(self.asked) >= Duration::from_millis(50) {
             self.subscribe(now);
         }
     }
@@ -370,9 +368,6 @@ impl Client {
             match map.apply(&delta) {
                 Ok(()) => {}
                 Err(ApplyError::Gap { .. }) => break,
-                Err(ApplyError::OtherHistory { .. }) if mutant(Mutant::OtherHistoryIgnored) => {
-                    break;
-                }
                 Err(error @ ApplyError::OtherHistory { .. }) => {
                     self.out.push(Output::Halt {
                         why: error.to_string(),
@@ -388,23 +383,13 @@ impl Client {
 
     /// Resends what was sent to an interval that is over.
     fn after_map(&mut self, now: Time) {
-        let osd = |target: Option<Target>| target.map(|(_, _, osd)| osd);
-        let moved = |op: &InFlight| {
-            let target = self.target(&op.operation);
-            if mutant(Mutant::IntervalUnseen) {
-                return osd(target) != osd(op.target);
-            }
-            op.target.is_none() || target != op.target
-        };
-        let mut again: Vec<u64> = self
+        let moved = |op: &InFlight| op.target.is_none() || self.target(&op.operation) != op.target;
+        let again: Vec<u64> = self
             .in_flight
             .iter()
             .filter(|(_, op)| moved(op))
             .map(|(id, _)| *id)
             .collect();
-        if mutant(Mutant::ResentOutOfOrder) {
-            again.reverse();
-        }
         for id in again {
             self.send(now, id);
         }
@@ -464,27 +449,12 @@ impl Client {
     fn send(&mut self, now: Time, id: u64) {
         let op = &self.in_flight[&id];
         if self.group(&op.operation).is_none() {
-            if mutant(Mutant::RemovedPoolAwaited) {
-                return;
-            }
             self.finish(id, Err(Failure::NoSuchPool));
             return;
         }
-        let target = if mutant(Mutant::FirstTargetKept) && op.target.is_some() {
-            op.target
-        } else {
-            self.target(&op.operation)
-        };
-        let answered_below = match *self
-            .in_flight
-            .first_key_value()
-            .expect("at least this one")
-            .0
-        {
-            _ if mutant(Mutant::MarkBeyondUnanswered) => self.next,
-            _ if mutant(Mutant::MarkForgotten) => 0,
-            first => first,
-        };
+        let target = self.target(&op.operation);
+        let first = self.in_flight.first_key_value();
+        let (&answered_below, _) = first.expect("at least this one");
         let op = self.in_flight.get_mut(&id).expect("just seen");
         if op.target != target {
             // The former primary's reason no longer applies.
@@ -494,42 +464,28 @@ impl Client {
         op.sent = now;
         op.refused = false;
         let Some((pg, _, osd)) = target else { return };
-        op.attempt += u32::from(!(mutant(Mutant::AttemptsAlike) && op.attempt > 0));
+        op.attempt += 1;
         self.sendings += 1;
         op.place = self.sendings;
-        let again = op.attempt > 1 && mutant(Mutant::ResentUnderNewNumber);
-        let sequence = if again { id + (1 << 32) } else { id };
         let request = OpRequest {
             request: RequestId {
                 client: self.config.id,
                 instance: self.config.instance,
-                sequence,
+                sequence: id,
             },
             answered_below,
             pg,
             object: op.operation.object.clone(),
             ops: op.operation.ops.clone(),
             flags: op.operation.flags,
-            fence: if mutant(Mutant::FenceUnsaid) {
-                Epoch::NONE
-            } else {
-                self.fence
-            },
+            fence: self.fence,
             snaps: op.operation.snaps.clone(),
             trace: 0,
             tenant: 0,
             deadline_ms: 0,
             attempt: op.attempt,
             unix_ms: self.config.unix_ms_at_zero + now.0 / 1_000_000,
-            dated: self.heard.date(
-                osd,
-                if mutant(Mutant::DateOfResending) {
-                    now
-                } else {
-                    op.begun
-                },
-                now,
-            ),
+            dated: self.heard.date(osd, op.begun, now),
         };
         let message = Message::OpRequest(request, op.operation.payload.clone());
         self.out.push(Output::send(Entity::Osd(osd), message));
@@ -551,7 +507,7 @@ impl Client {
         }
         let ours = (reply.request.client, reply.request.instance)
             == (self.config.id, self.config.instance);
-        if !ours && !mutant(Mutant::AnswerOfAnother) {
+        if !ours {
             return;
         }
         let Some(op) = self.in_flight.get(&id) else {
@@ -566,12 +522,7 @@ impl Client {
             None => {
                 for result in &reply.results {
                     if let SubReply::Locked { fence, .. } = result {
-                        let lowered = mutant(Mutant::FenceLowered);
-                        self.fence = if lowered {
-                            *fence
-                        } else {
-                            self.fence.max(*fence)
-                        };
+                        self.fence = self.fence.max(*fence);
                     }
                 }
                 let done = Done {
@@ -585,7 +536,7 @@ impl Client {
             }
             // A failure of an earlier attempt: the later attempt may succeed, and only its answer
             // counts.
-            Some(failure) if reply.attempt != op.attempt && !mutant(Mutant::OldFailureTaken) => {
+            Some(failure) if reply.attempt != op.attempt => {
                 if !matches!(
                     failure,
                     OpFailure::WrongTarget {} | OpFailure::Undated { .. }
@@ -593,7 +544,7 @@ impl Client {
                     self.doubt_reads_behind(id);
                 }
             }
-            Some(OpFailure::WrongTarget {}) if !mutant(Mutant::WrongTargetFinal) => {
+            Some(OpFailure::WrongTarget {}) => {
                 // The client or the OSD had an old map: the newer map will cause a resend, or else
                 // the timer.
                 if epoch > self.epoch() {
@@ -602,7 +553,7 @@ impl Client {
                 self.come_again(now, id);
             }
             // The OSD asks when the operation was first sent, and its clock is now known.
-            Some(OpFailure::Undated { .. }) if !mutant(Mutant::UndatedFinal) => self.send(now, id),
+            Some(OpFailure::Undated { .. }) => self.send(now, id),
             Some(_) if self.is_overtaken(id) => self.send(now, id),
             // Other refusals depend on the object: an earlier attempt that is executed later meets
             // the same object.
@@ -640,17 +591,12 @@ impl Client {
         let mut again = BTreeSet::new();
         for pg in due {
             self.retries.remove(&pg);
-            let alone = mutant(Mutant::RefusedSentAlone);
             let of_group = self
                 .in_flight
                 .iter()
                 .filter(|(_, op)| op.group() == Some(pg));
             let first = of_group.skip_while(|(_, op)| !op.refused);
-            again.extend(
-                first
-                    .filter(|(_, op)| op.refused || !alone)
-                    .map(|(id, _)| *id),
-            );
+            again.extend(first.map(|(id, _)| *id));
         }
         again
     }
@@ -660,9 +606,6 @@ impl Client {
     /// lack of space; the refusal arrived after it had been resent, and it was executed. Meanwhile
     /// a removal after it had been answered that the object does not exist.)
     fn is_overtaken(&self, id: u64) -> bool {
-        if mutant(Mutant::OvertakenAnswerTaken) {
-            return false;
-        }
         let op = &self.in_flight[&id];
         let later = |earlier: &InFlight| earlier.attempt > 1 && earlier.place > op.place;
         self.in_flight
@@ -675,9 +618,6 @@ impl Client {
     /// distrusting reads after every resent write starved clients that send many operations at once
     /// (simulator, seed 5306).
     fn doubt_reads_behind(&mut self, id: u64) {
-        if mutant(Mutant::OvertakenReadTaken) {
-            return;
-        }
         let mut behind = self.in_flight.range_mut(id..);
         let (_, op) = behind.next().expect("the caller has seen it");
         if !op.is_write() {
@@ -691,15 +631,7 @@ impl Client {
     fn on_applied(&mut self, applied: &OpApplied) {
         let request = applied.request;
         let ours = (request.client, request.instance) == (self.config.id, self.config.instance);
-        if ours && mutant(Mutant::AppliedIsDone) {
-            let done = Done {
-                version: Version::NONE,
-                results: Vec::new(),
-                payload: Vec::new(),
-            };
-            return self.finish(request.sequence, Ok(done));
-        }
-        let new = |op: &&mut InFlight| ours && (!op.acked || mutant(Mutant::AppliedTwice));
+        let new = |op: &&mut InFlight| ours && !op.acked;
         if let Some(op) = self.in_flight.get_mut(&request.sequence).filter(new) {
             op.acked = true;
             self.acks.push(OpId(request.sequence));
@@ -708,11 +640,7 @@ impl Client {
 
     fn finish(&mut self, id: u64, result: Result<Done, Failure>) {
         if let Some(op) = self.in_flight.remove(&id) {
-            self.bytes -= if mutant(Mutant::BytesKept) {
-                0
-            } else {
-                op.bytes
-            };
+            self.bytes -= op.bytes;
             self.watches.on_finished(OpId(id), result.is_ok());
             self.done.push(Completion {
                 id: OpId(id),
@@ -749,10 +677,7 @@ impl Client {
         if again.len() > before || self.map.is_none() {
             self.subscribe(now);
         }
-        for id in again
-            .into_iter()
-            .filter(|_| !mutant(Mutant::NeverSentAgain))
-        {
+        for id in again {
             self.send(now, id);
         }
         self.fence_again(now, self.config.retry_interval);
@@ -793,8 +718,7 @@ impl Role for Client {
     fn next_deadline(&self) -> Time {
         let pings = self.watches.next_deadline();
         let idle = self.in_flight.is_empty() && self.fencing.is_empty();
-        let waits = !idle && !mutant(Mutant::NoDeadline);
-        if !waits && self.map.is_some() {
+        if idle && self.map.is_some() {
             return pings;
         }
         let first = self.retries.values().copied().fold(pings, Time::min);
@@ -861,14 +785,7 @@ impl ObjectCluster for Client {
         }
         // Checked before it may wait for space: an operation that is let through alone would wait
         // for ever.
-        let sendable = check_sendable(object, ops, snaps, payload);
-        if let Err(why) = sendable.or_else(|why| {
-            if mutant(Mutant::UnsendableTaken) {
-                Ok(())
-            } else {
-                Err(why)
-            }
-        }) {
+        if let Err(why) = check_sendable(object, ops, snaps, payload) {
             return Ok(self.refuse(OpFailure::Invalid {
                 why: why.to_string(),
             }));
@@ -879,19 +796,12 @@ impl ObjectCluster for Client {
             return Err(Refused::NoSuchPool);
         }
         // One operation is always let through, so that the largest is possible.
-        let few = self.in_flight.len() < self.config.ops_max || mutant(Mutant::OpsUnbounded);
+        let few = self.in_flight.len() < self.config.ops_max;
         let room = few && self.bytes + bytes <= self.config.bytes_max;
-        if !room && (!self.in_flight.is_empty() || mutant(Mutant::LargestRefused)) {
+        if !room && !self.in_flight.is_empty() {
             return Err(Refused::Busy);
         }
-        let checked = check_payload(&operation.ops, &operation.payload);
-        if let Err(why) = checked.or_else(|why| {
-            if mutant(Mutant::PayloadUnchecked) {
-                Ok(())
-            } else {
-                Err(why)
-            }
-        }) {
+        if let Err(why) = check_payload(&operation.ops, &operation.payload) {
             // An OSD could not assign the bytes to the parts. A daemon's own client must not stop
             // the daemon because of a caller's mistake.
             return Ok(self.refuse(why));
@@ -920,14 +830,10 @@ impl ObjectCluster for Client {
     fn completions(&mut self, into: &mut Vec<Completion>) {
         into.append(&mut self.done);
         // Early answers of completed operations are dropped.
-        let spared = mutant(Mutant::AppliedAfterDone);
-        self.acks
-            .retain(|id| spared || self.in_flight.contains_key(&id.0));
+        self.acks.retain(|id| self.in_flight.contains_key(&id.0));
     }
     fn acks(&mut self, into: &mut Vec<OpId>) {
-        let spared = mutant(Mutant::AppliedAfterDone);
-        self.acks
-            .retain(|id| spared || self.in_flight.contains_key(&id.0));
+        self.acks.retain(|id| self.in_flight.contains_key(&id.0));
         into.append(&mut self.acks);
     }
 

@@ -19,12 +19,15 @@
 //! together: write and unlock are one operation.
 
 use crate::cluster::{Completion, Failure, ObjectCluster, OpId, Operation, Refused};
-use crate::mutants::{Mutant, mutant};
 use nacre_types::{Name, ObjectId, PoolId, Time, Version};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, SubOp};
 use std::collections::BTreeMap;
 use std::fmt;
+
+#[cfg(feature = "mutants")]
+#[path = "mutants/spanning.rs"]
+pub(crate) mod planted;
 
 /// The change of one object.
 #[derive(Clone, Debug, PartialEq)]
@@ -123,9 +126,6 @@ impl SpanningWrite {
     pub fn new(pool: PoolId, terms: LockTerms, mut parts: Vec<Part>) -> Self {
         assert!(!parts.is_empty(), "a write that spans nothing");
         parts.sort_by(|a, b| a.object.cmp(&b.object));
-        if mutant(Mutant::LockedBackwards) {
-            parts.reverse();
-        }
         assert!(
             parts.windows(2).all(|two| two[0].object != two[1].object),
             "an object is named twice"
@@ -187,9 +187,7 @@ impl SpanningWrite {
             Phase::Cleaning => {
                 self.phase = Phase::Over;
                 let mut failure = self.failure.take().expect("cleaning follows a failure");
-                if !mutant(Mutant::WrittenForgotten) {
-                    failure.written = std::mem::take(&mut self.versions).into_keys().collect();
-                }
+                failure.written = std::mem::take(&mut self.versions).into_keys().collect();
                 Some(Err(failure))
             }
             Phase::Over => None,
@@ -231,12 +229,9 @@ impl SpanningWrite {
                     shared_ok: false,
                 };
                 // A lock is deleted with its object.
-                let deletes = ops.iter().any(|op| matches!(op, SubOp::Delete {}))
-                    && !mutant(Mutant::DeletedIsUnlocked);
+                let deletes = ops.iter().any(|op| matches!(op, SubOp::Delete {}));
                 let unlock = (!deletes).then_some(unlock);
-                let ops = (!mutant(Mutant::WrittenUnguarded))
-                    .then_some(guard)
-                    .into_iter()
+                let ops = std::iter::once(guard)
                     .chain(ops.iter().cloned())
                     .chain(unlock)
                     .collect();
@@ -278,7 +273,7 @@ impl SpanningWrite {
             }
             (Asked::Lock(part), Err(why)) => {
                 // With an unknown outcome, the lock may be held.
-                self.held[part] = why.may_have_happened() && !mutant(Mutant::PerhapsLockedKept);
+                self.held[part] = why.may_have_happened();
                 self.fail(part, why.clone(), false);
             }
             (Asked::Write(part), Ok(done)) => {
@@ -289,10 +284,8 @@ impl SpanningWrite {
             (Asked::Write(part), Err(why)) => {
                 // The guard is the first part: if it failed, another client has the lock.
                 let taken = matches!(why, Failure::Refused(OpFailure::Guard { index: 0 }));
-                self.held[part] &= !taken || mutant(Mutant::AnothersUnlocked);
-                let superseded = matches!(why, Failure::Refused(OpFailure::Superseded {}));
-                let unknown =
-                    why.may_have_happened() && !(superseded && mutant(Mutant::SupersededIsNothing));
+                self.held[part] &= !taken;
+                let unknown = why.may_have_happened();
                 let why = match why {
                     Failure::Refused(OpFailure::Guard { index: index @ 1.. }) => {
                         Failure::Refused(OpFailure::Guard { index: index - 1 })

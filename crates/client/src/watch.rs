@@ -17,7 +17,6 @@
 //! the role remembers it: the last [`REMEMBERED`] of a watch.
 
 use crate::cluster::{OpId, WatchError, WatchEvent, WatchId};
-use crate::mutants::{Mutant, mutant};
 use bytes::Bytes;
 use nacre_types::{ClientId, Epoch, Instance, ObjectId, OsdId, PgId, PoolId, Time};
 use nacre_wire::msg::client::RequestId;
@@ -27,6 +26,10 @@ use nacre_wire::msg::watch::{
 use nacre_wire::{Message, Payload};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+
+#[cfg(feature = "mutants")]
+#[path = "mutants/watch.rs"]
+pub(crate) mod planted;
 
 /// Acknowledged notifies per watch that are recognised when they are repeated.
 pub const REMEMBERED: usize = 64;
@@ -64,12 +67,7 @@ struct Watch {
 impl Watch {
     /// Four pings per timeout: three may be lost.
     fn due(&self) -> Time {
-        self.pinged
-            + if mutant(Mutant::PingedTooLate) {
-                self.timeout
-            } else {
-                self.timeout / 4
-            }
+        self.pinged + self.timeout / 4
     }
 }
 
@@ -186,8 +184,8 @@ impl Watches {
             .filter(|(_, watch)| watch.stage == Stage::Active)
         {
             match place(watch.pool, &watch.object) {
-                Some(target) if !fenced || mutant(Mutant::FencedGoesOn) => {
-                    let moved = watch.target != target && !mutant(Mutant::MovedWatchUnpinged);
+                Some(target) if !fenced => {
+                    let moved = watch.target != target;
                     watch.target = target;
                     let Some((pg, _, osd)) = target else { continue };
                     if moved || watch.due() <= now {
@@ -228,17 +226,10 @@ impl Watches {
 
     fn lose(&mut self, cookie: u64) {
         if let Some(watch) = self.watches.remove(&cookie) {
-            let since = if mutant(Mutant::LostSinceLastPing) {
-                watch.pinged
-            } else {
-                watch.confirmed
-            };
-            if !mutant(Mutant::LostSilently) {
-                self.events.push(WatchEvent::Lost {
-                    watch: WatchId(cookie),
-                    since,
-                });
-            }
+            self.events.push(WatchEvent::Lost {
+                watch: WatchId(cookie),
+                since: watch.confirmed,
+            });
         }
     }
 
@@ -252,13 +243,7 @@ impl Watches {
         };
         // Before its registration is answered, wait for the next ping after that.
         match (&watch.stage, pong.alive) {
-            (Stage::Active, true) if mutant(Mutant::OldPongConfirms) => {
-                watch.confirmed = watch.pinged
-            }
             (Stage::Active, true) => watch.confirmed = watch.confirmed.max(Time(pong.stamp)),
-            (Stage::Registering, false) if mutant(Mutant::LostBeforeRegistered) => {
-                self.lose(pong.watcher.cookie)
-            }
             (Stage::Active, false) => self.lose(pong.watcher.cookie),
             (Stage::Registering, _) => {}
         }
@@ -286,8 +271,8 @@ impl Watches {
             };
             return Some(Message::NotifyAck(ack, vec![reply.clone()]));
         }
-        let room = watch.told.len() < UNACKNOWLEDGED_MAX || mutant(Mutant::NotifiesUnbounded);
-        if room && (watch.told.insert(notify) || mutant(Mutant::NotifyToldTwice)) {
+        let room = watch.told.len() < UNACKNOWLEDGED_MAX;
+        if room && watch.told.insert(notify) {
             self.events.push(WatchEvent::Notify {
                 watch: WatchId(watcher.cookie),
                 notify,
@@ -313,9 +298,7 @@ impl Watches {
         if !watch.told.remove(&notify) {
             return Err(WatchError::NoSuchNotify);
         }
-        if !mutant(Mutant::AcknowledgedForgotten) {
-            watch.acknowledged.push_back((notify, reply.clone()));
-        }
+        watch.acknowledged.push_back((notify, reply.clone()));
         if watch.acknowledged.len() > REMEMBERED {
             watch.acknowledged.pop_front();
         }

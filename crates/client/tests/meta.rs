@@ -1,6 +1,10 @@
 //! The client of service metadata; the test plays the monitors.
 
-use nacre_client::{MetaClient, MetaDone, MetaFailure, MetaId, MetaWatchId, WatchNews};
+#[cfg(not(feature = "mutants"))]
+use nacre_client::MetaClient;
+#[cfg(feature = "mutants")]
+use nacre_client::broken::MetaClient;
+use nacre_client::{MetaDone, MetaFailure, MetaId, MetaWatchId, WatchNews};
 use nacre_types::{Entity, Instance, MonId, Name, Time};
 use nacre_wire::Message;
 use nacre_wire::msg::meta::{

@@ -1,9 +1,11 @@
 //! A client's role with a test that plays the OSDs and monitors.
 
 use bytes::Bytes;
-use nacre_client::{
-    Client, ClientConfig, Completion, ObjectCluster, OpId, Operation, WatchEvent, WatchId,
-};
+#[cfg(not(feature = "mutants"))]
+use nacre_client::Client;
+#[cfg(feature = "mutants")]
+use nacre_client::broken::Client;
+use nacre_client::{ClientConfig, Completion, ObjectCluster, OpId, Operation, WatchEvent, WatchId};
 use nacre_role::Output;
 use nacre_types::{
     ClientId, ClusterId, Entity, Instance, MonId, ObjectId, OsdId, PgId, PoolId, Time, Version,

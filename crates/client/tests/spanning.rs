@@ -1,8 +1,12 @@
 //! Writes that span objects, over a cluster whose answers the test gives.
 
+#[cfg(not(feature = "mutants"))]
+use nacre_client::SpanningWrite;
+#[cfg(feature = "mutants")]
+use nacre_client::broken::SpanningWrite;
 use nacre_client::{
     Capabilities, Completion, Done, Failure, LockTerms, ObjectCluster, OpId, Operation, Part,
-    Refused, SpanningFailure, SpanningWrite,
+    Refused, SpanningFailure,
 };
 use nacre_types::{Epoch, ObjectId, PoolId, Time, Version};
 use nacre_wire::msg::client::{OpFailure, SubOp};
