@@ -8,7 +8,7 @@
 //! * [`file`]: inodes, ranks, fragments of directories;
 //! * [`id`]: identities (daemons, instances, pools, placement groups);
 //! * [`name`]: object names;
-//! * [`planted`]: switches for bugs that tests must detect;
+//! * [`mod@planted`]: switches for bugs that tests must detect;
 //! * [`random`]: numbers drawn from a seed;
 //! * [`time`]: the host's clock as plain values;
 //! * [`version`]: positions in the cluster's and a placement group's history.
@@ -27,6 +27,7 @@ pub mod version;
 pub use byte_queue::ByteQueue;
 pub use file::{Frag, Ino, Rank};
 pub use id::{ClientId, ClusterId, Entity, Instance, MonId, OsdId, PgId, PoolId, Shard};
+pub use nacre_planted::planted;
 pub use name::{Generation, Name, ObjectId, SnapId};
 pub use random::SplitMix64;
 pub use time::Time;

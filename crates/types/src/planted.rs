@@ -50,9 +50,9 @@ pub fn prove<M: Copy + Debug + PartialEq>(
     ExitCode::FAILURE
 }
 
-/// Defines the enum `Mutant` of a crate's planted bugs and the function `mutant`, which returns
-/// whether a bug is switched on. With the crate's feature `mutants` it also defines `set_mutant`;
-/// without it `mutant` is a constant `false`. At most one bug is on, for the whole process.
+/// Defines the enum `Mutant` of a crate's planted bugs. With the crate's feature `mutants` it also
+/// defines `set_mutant` and its readers `active` and `mutant`; without it `mutant` is a constant
+/// `false`. At most one bug is on, for the whole process.
 #[macro_export]
 macro_rules! planted_bugs {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
@@ -77,11 +77,19 @@ macro_rules! planted_bugs {
             ACTIVE.store(mutant.map_or(u8::MAX, |m| m as u8), std::sync::atomic::Ordering::Relaxed);
         }
 
+        /// The bug that is on.
+        #[cfg(feature = "mutants")]
+        #[must_use]
+        pub fn active() -> Option<Mutant> {
+            let active = ACTIVE.load(std::sync::atomic::Ordering::Relaxed);
+            Mutant::ALL.get(usize::from(active)).copied()
+        }
+
         /// Whether this bug is on.
         #[cfg(feature = "mutants")]
         #[must_use]
         pub fn mutant(mutant: Mutant) -> bool {
-            ACTIVE.load(std::sync::atomic::Ordering::Relaxed) == mutant as u8
+            active() == Some(mutant)
         }
 
         /// Always `false`.
