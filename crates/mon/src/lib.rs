@@ -55,8 +55,8 @@ mod subscribers;
 mod testing;
 
 pub use command::{Done, run_program};
+pub use mutants::Mutant;
 #[cfg(feature = "mutants")]
 pub use mutants::set_mutant;
-pub use mutants::{Mutant, mutant};
 
 pub use mon::{Counters, Founding, Mon, MonConfig};

@@ -44,7 +44,10 @@ use crate::ranks::Ranks;
 use crate::router::{self, Origin, Router};
 use crate::state::{CommandDone, Proposal, State};
 use crate::subscribers::{Mail, Subscribers};
-use crate::{Mutant, mutant};
+
+#[cfg(feature = "mutants")]
+#[path = "mutants/live.rs"]
+mod planted;
 
 /// A proposal larger than this is refused: a store's omap values end at 1 MiB.
 const PROPOSAL_BYTES_MAX: usize = 1_000_000;
@@ -747,12 +750,9 @@ impl Live {
 
     /// Requests proof that this monitor still leads, and answers proven reads; returns whether it
     /// requested one.
+    #[nacre_types::planted]
     fn answer_reads(&mut self, now: Time, out: &mut Vec<Output>) -> bool {
         let mut asked = false;
-        if mutant(Mutant::StaleLeaderRead) && self.consensus.is_leader() {
-            let list = std::mem::take(&mut self.leader.fresh);
-            self.leader.confirmed.push((0, list));
-        }
         if !self.leader.fresh.is_empty() && self.consensus.may_propose() {
             self.next_token += 1;
             if self.consensus.read(self.next_token) {

@@ -18,7 +18,6 @@
 use super::access::may_read;
 use crate::state::meta::Meta;
 use crate::subscribers::Mail;
-use crate::{Mutant, mutant};
 use bytes::Bytes;
 use nacre_types::{Entity, Name};
 use nacre_wire::Message;
@@ -26,6 +25,10 @@ use nacre_wire::msg::meta::{
     META_SETTINGS, MetaError, MetaEvent, MetaEvents, MetaSpan, MetaWatch, MetaWatchEnded,
 };
 use std::collections::{BTreeMap, BTreeSet};
+
+#[cfg(feature = "mutants")]
+#[path = "../mutants/watchers.rs"]
+mod planted;
 
 /// Maximum number of watches per client.
 pub const WATCHES_MAX: usize = 20_000;
@@ -218,10 +221,7 @@ impl Watchers {
             // More than the history holds.
             return self.on_restore(meta, mail);
         }
-        let events: Vec<&MetaEvent> = (before + 1 + u64::from(mutant(Mutant::WatchGap))..=now)
-            .filter_map(|revision| meta.history().at(revision))
-            .flatten()
-            .collect();
+        let events = events_after(meta, before);
         if events
             .iter()
             .any(|event| event.key().as_bytes().starts_with(META_SETTINGS.as_bytes()))
@@ -370,3 +370,12 @@ impl Watchers {
 #[cfg(test)]
 #[path = "watchers_test.rs"]
 mod tests;
+
+/// The events of all revisions after this one.
+#[nacre_types::planted]
+fn events_after(meta: &Meta, before: u64) -> Vec<&MetaEvent> {
+    (before + 1..=meta.revision())
+        .filter_map(|revision| meta.history().at(revision))
+        .flatten()
+        .collect()
+}

@@ -15,7 +15,6 @@
 pub mod cluster_log;
 pub mod meta;
 
-use crate::{Mutant, mutant};
 use bytes::Bytes;
 use cluster_log::{ClusterLog, LogImage};
 use meta::record::{MetaEntry, MetaImage};
@@ -26,6 +25,10 @@ use nacre_wire::map::{ApplyError, Change, ClusterMap, Digest, MapDelta};
 use nacre_wire::msg::monitor::{LogLine, Severity};
 use nacre_wire::wire_record;
 use std::collections::{BTreeMap, VecDeque};
+
+#[cfg(feature = "mutants")]
+#[path = "../mutants/state.rs"]
+mod planted;
 
 /// Minimum number of deltas kept, however clean the cluster is: daemons that were away briefly need
 /// no full map.
@@ -168,24 +171,14 @@ impl State {
     /// Encodes everything.
     #[must_use]
     pub fn to_image(&self) -> Bytes {
-        let mut image = Image {
+        encoded(Image {
             map: self.map.clone(),
             history: self.history.clone(),
             log: self.log.to_image(),
             commands: self.commands.iter().cloned().collect(),
             meta: self.meta.to_image(),
             commands_forgotten: self.commands_forgotten.clone(),
-        };
-        if mutant(Mutant::FenceLostInSnapshot) {
-            image.map.fences.clear();
-        }
-        if mutant(Mutant::LeaseLostInSnapshot) {
-            image.meta.leases.clear();
-        }
-        if mutant(Mutant::CommandsLostInSnapshot) {
-            image.commands.clear();
-        }
-        image.to_bytes().into()
+        })
     }
 
     /// The map.
@@ -415,6 +408,12 @@ impl std::fmt::Display for Unfollowable {
 #[must_use]
 pub fn decode_delta(bytes: &[u8]) -> Option<MapDelta> {
     MapDelta::from_bytes(bytes).ok()
+}
+
+/// The bytes of a snapshot.
+#[nacre_types::planted]
+fn encoded(image: Image) -> Bytes {
+    image.to_bytes().into()
 }
 
 #[cfg(test)]

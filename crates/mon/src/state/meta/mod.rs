@@ -20,7 +20,6 @@ pub mod history;
 pub mod record;
 pub mod sessions;
 
-use crate::{Mutant, mutant};
 use history::History;
 use nacre_types::{Epoch, Name};
 use nacre_wire::meta::draft::{Draft, bytes_of, holds, within};
@@ -34,6 +33,10 @@ use record::{
 };
 use sessions::{Known, Sessions};
 use std::collections::{BTreeMap, BTreeSet};
+
+#[cfg(feature = "mutants")]
+#[path = "../../mutants/leases.rs"]
+mod planted;
 
 /// Maximum depth of triggers that trigger each other.
 pub const DEPTH_MAX: u32 = 8;
@@ -369,10 +372,7 @@ impl Meta {
                     return exceeded("bytes of leases and their owners' names", LEASES_BYTES_MAX);
                 }
                 self.leases_bytes += bytes_of_lease(&holding);
-                if mutant(Mutant::LeaseNumberReused) {
-                    self.last_lease = self.leases.keys().next_back().copied().unwrap_or_default();
-                }
-                self.last_lease += 1;
+                self.last_lease = self.next_lease();
                 self.leases_changed += 1;
                 self.leases.insert(
                     self.last_lease,
@@ -451,6 +451,12 @@ impl Meta {
                 }
             }
         }
+    }
+
+    /// Numbers of leases are never used again.
+    #[nacre_types::planted]
+    fn next_lease(&self) -> u64 {
+        self.last_lease + 1
     }
 
     fn run(
