@@ -18,6 +18,10 @@
 use crate::config::Timing;
 use nacre_types::{Epoch, Instance, OsdId, Time};
 use std::collections::BTreeMap;
+
+#[cfg(feature = "mutants")]
+#[path = "mutants/heartbeat.rs"]
+mod planted;
 use std::time::Duration;
 
 #[derive(Clone, Debug)]
@@ -75,10 +79,9 @@ impl Peers {
     }
 
     /// The daemon starts: leases granted by an earlier instance may still be valid.
+    #[nacre_types::planted]
     pub fn start(&mut self, now: Time) {
-        if !crate::mutant(crate::Mutant::LeaseForgottenAfterRestart) {
-            self.inherited_until = now + self.granted_for(self.lease_max);
-        }
+        self.inherited_until = now + self.granted_for(self.lease_max);
     }
 
     /// Sets new timing. Leases already granted are unchanged.
@@ -205,10 +208,8 @@ impl Peers {
     /// interval, the remaining lease serves only the PGs whose interval continues. (The pair's
     /// lease itself stays.)
     #[must_use]
+    #[nacre_types::planted]
     pub fn lease_until(&self, osd: OsdId) -> Time {
-        if crate::mutant(crate::Mutant::ReadLeaseIgnored) {
-            return Time::MAX;
-        }
         self.peers
             .get(&osd)
             .map_or(Time::ZERO, |peer| peer.lease_until)

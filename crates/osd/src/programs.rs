@@ -26,6 +26,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "mutants")]
+#[path = "mutants/programs.rs"]
+mod planted;
+
 /// An invalid class.
 const EIO: u32 = 5;
 /// Versions kept that are not active any more, for fast rollbacks.
@@ -262,14 +266,9 @@ impl Programs {
 
     /// Whether calls of the class must wait for its source.
     #[must_use]
+    #[nacre_types::planted]
     pub fn is_fetching(&self, class: &Name) -> bool {
         self.state(class) == Some(&State::Fetching)
-    }
-
-    /// A planted bug: an older version that is still here is used.
-    #[must_use]
-    pub fn runs_old(&self, class: &Name) -> bool {
-        crate::mutant(crate::Mutant::OldProgramRuns) && self.classes.get(&text(class)).is_some()
     }
 
     /// The failure of an operation that calls an invalid class.
@@ -348,23 +347,18 @@ impl Programs {
                     };
                     let old = self.known.insert(name.clone(), known);
                     self.keep(name, old);
-                    let planted = [
-                        crate::Mutant::OldProgramRuns,
-                        crate::Mutant::CalledProgramOld,
-                    ]
-                    .into_iter()
-                    .any(crate::mutant);
-                    if !planted {
-                        changed(&mut self.classes, &mut self.moment).insert(
-                            &text(name),
-                            activation,
-                            ClassRef::Native(Arc::new(Coming)),
-                        );
-                    }
+                    self.await_source(name, activation);
                     self.take_kept(name);
                 }
             }
         }
+    }
+
+    /// The loaded version is not called any more: calls wait for the source of the active one.
+    #[nacre_types::planted]
+    fn await_source(&mut self, name: &Name, activation: u64) {
+        let coming = ClassRef::Native(Arc::new(Coming));
+        changed(&mut self.classes, &mut self.moment).insert(&text(name), activation, coming);
     }
 
     /// A version is not active any more.

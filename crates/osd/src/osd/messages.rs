@@ -6,11 +6,15 @@ use crate::key;
 use crate::pg::{Lead, Pg};
 use nacre_types::{Entity, Epoch, Name, OsdId, PgId, Time};
 use nacre_wire::msg::PayloadCursor;
-use nacre_wire::msg::client::OpFailure;
+use nacre_wire::msg::client::{OpFailure, RequestId};
 use nacre_wire::msg::monitor::Led;
 use nacre_wire::msg::replication::{Ping, Pong, ReplicaUpdate, Replicate};
 use nacre_wire::{ClusterMap, Message, Payload};
 use std::time::Duration;
+
+#[cfg(feature = "mutants")]
+#[path = "../mutants/messages.rs"]
+mod planted;
 
 impl Osd {
     /// A new leader has none of our reports.
@@ -54,15 +58,8 @@ impl Osd {
         if let Phase::Loading(_) = self.phase {
             return;
         }
-        let unchecked = crate::mutant(crate::Mutant::AckIntervalUnchecked)
-            && matches!(message, Message::ReplicateAcks(_));
-        // The holder of a lock that was taken over from a fenced client names the epoch that
-        // contains the fence.
-        let needed = match &message {
-            Message::OpRequest(request, _) => epoch.max(request.fence),
-            _ => epoch,
-        };
-        if needed > self.epoch() && !to_mon && !unchecked {
+        let needed = needed(epoch, &message);
+        if needed > self.epoch() && !to_mon {
             // Its sender will see our epoch and send us the changes; ask the monitors too, in case
             // that fails.
             self.hold(needed, epoch, from, message);
@@ -142,9 +139,7 @@ impl Osd {
         let client = matches!(from, Entity::Client(_));
         let nobody = Name::default();
         let name = self.names.get(&from).unwrap_or(&nobody);
-        let fenced = map.is_fenced(Entity::Client(id.client), id.instance)
-            && !crate::mutant(crate::Mutant::FenceIgnored);
-        let failure = if client && fenced {
+        let failure = if client && is_fenced(map, &id) {
             OpFailure::Fenced {}
         } else if !client
             && request
@@ -324,6 +319,22 @@ impl Osd {
         };
         self.sh.send(to, Message::PeerInfo(message));
     }
+}
+
+/// The map that must be known here before a message is handled. The holder of a lock that was taken
+/// over from a fenced client names the epoch that contains the fence.
+#[nacre_types::planted]
+fn needed(epoch: Epoch, message: &Message) -> Epoch {
+    match message {
+        Message::OpRequest(request, _) => epoch.max(request.fence),
+        _ => epoch,
+    }
+}
+
+/// Whether the client's requests are not executed any more.
+#[nacre_types::planted]
+fn is_fenced(map: &ClusterMap, id: &RequestId) -> bool {
+    map.is_fenced(Entity::Client(id.client), id.instance)
 }
 
 /// Why the client may not do that, if it may not. Only calls are checked: rights to read and write

@@ -11,7 +11,6 @@ use super::update::{apply_update, clone_source, wipes};
 use super::{ByObject, Interval, lost};
 use crate::awaited::{Awaited, StoreOutcome};
 use crate::shared::Shared;
-use crate::{Mutant, mutant};
 use nacre_role::Output;
 use nacre_store::{ReadError, ReadReply};
 use nacre_types::{ObjectId, OsdId, Version};
@@ -19,6 +18,10 @@ use nacre_wire::msg::replication::{
     Adopt, AdoptAck, Logged, Progress, Push, ReplicaUpdate, ReplicateApplied, ScanQuery,
 };
 use nacre_wire::{Message, Payload, Record};
+
+#[cfg(feature = "mutants")]
+#[path = "../mutants/member.rs"]
+mod planted;
 
 /// The state of a member that is not primary.
 #[derive(Debug, Default)]
@@ -133,10 +136,13 @@ impl Follow<'_> {
         self.local.lost_by_clone(&entry, &effects, &mut ops);
         self.local.trim(trim, &mut ops);
         self.local.forget(&sh.config.limits, &mut ops);
+        self.log(version, ops, sh);
+    }
+
+    /// Gives an update to the store, and acknowledges it when its log entry is durable.
+    #[nacre_types::planted]
+    fn log(&mut self, version: Version, ops: Ops, sh: &mut Shared) {
         self.interval.submit(sh, ops, Awaited::Logged(version));
-        if mutant(Mutant::AckBeforeFlush) {
-            self.on_logged(version, sh);
-        }
     }
 
     /// The object of an entry is to be recovered, or is deleted.

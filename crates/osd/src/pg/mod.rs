@@ -121,7 +121,6 @@ pub mod watch;
 
 use crate::awaited::{Awaited, StoreOutcome};
 use crate::shared::Shared;
-use crate::{Mutant, mutant};
 use erase::Erasing;
 pub use interval::Interval;
 pub(crate) use lead::Lead;
@@ -130,13 +129,15 @@ use member::Follow;
 pub use member::Member;
 use nacre_types::{Entity, Epoch, Name, ObjectId, OsdId, PgId, Time, Version};
 use nacre_wire::msg::client::{OpFailure, OpRequest};
-use nacre_wire::msg::replication::{
-    Logged, PeerInfo, ProgressAck, Push, ReplicaUpdate, ReplicateAcks,
-};
+use nacre_wire::msg::replication::{Logged, PeerInfo, ProgressAck, Push, ReplicaUpdate};
 use nacre_wire::{Message, Payload};
 use receive::{Expects, Receiving};
 pub use stray::Stray;
 use transfer::{Sending, Unsent};
+
+#[cfg(feature = "mutants")]
+#[path = "../mutants/pg.rs"]
+mod planted;
 
 /// The role of this OSD in the PG.
 #[derive(Debug)]
@@ -475,6 +476,7 @@ impl Pg {
     }
 
     /// An update arrived from the primary.
+    #[nacre_types::planted]
     pub fn on_replicate(
         &mut self,
         from: OsdId,
@@ -482,38 +484,16 @@ impl Pg {
         payload: Payload,
         sh: &mut Shared,
     ) {
-        if self.is_ordered_by(from, message.interval) {
-            if let Part::Follow(mut follow) = self.part() {
-                follow.on_replicate(message, payload, sh);
-            }
-        } else if mutant(Mutant::AckIntervalUnchecked)
-            && self.logged().number >= message.entry.version().number
+        if self.is_ordered_by(from, message.interval)
+            && let Part::Follow(mut follow) = self.part()
         {
-            let logged = Logged {
-                pg: message.pg,
-                interval: message.interval,
-                version: message.entry.version(),
-            };
-            let acks = ReplicateAcks {
-                logged: vec![logged],
-                nearly_full: false,
-            };
-            sh.send(from, Message::ReplicateAcks(acks));
+            follow.on_replicate(message, payload, sh);
         }
     }
 
     /// Whether a message belongs to this interval and is from its primary.
     fn is_ordered_by(&self, from: OsdId, interval: Epoch) -> bool {
         interval == self.interval.since && self.interval.primary() == Some(from)
-    }
-
-    /// The version up to which our log is durable.
-    const fn logged(&self) -> Version {
-        match &self.role {
-            Role::Member(member) => member.logged,
-            Role::Primary(primary) => primary.logged,
-            Role::Stray(_) => Version::NONE,
-        }
     }
 
     /// A member has everything up to some version.

@@ -8,7 +8,6 @@ use super::update::Answer;
 use super::watch::{Own, Watching};
 use super::{Interval, Lead};
 use crate::shared::Shared;
-use crate::{Mutant, mutant};
 use nacre_object::Context;
 use nacre_object::claims::watch_attr;
 use nacre_object::evaluate::Update;
@@ -22,6 +21,10 @@ use nacre_wire::msg::watch::{
 use nacre_wire::{Message, Payload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+#[cfg(feature = "mutants")]
+#[path = "../mutants/notify.rs"]
+mod planted;
 
 /// A notify that waits for watchers.
 #[derive(Debug)]
@@ -162,6 +165,7 @@ impl Lead<'_> {
     }
 
     /// Ends a notify if all watchers have acknowledged it or its time has expired.
+    #[nacre_types::planted]
     pub(super) fn conclude_if_over(&mut self, id: &RequestId, sh: &mut Shared) {
         let now = sh.now;
         let watching = &mut self.primary.watching;
@@ -179,26 +183,13 @@ impl Lead<'_> {
         } = watching.notifies.remove(id).expect("just seen");
         op.take_back(sh);
         missed.extend(waiting);
-        let early = mutant(Mutant::NotifyAnsweredEarly);
-        if missed.is_empty() || early {
+        if missed.is_empty() {
             let (results, payload) = told(&acked, &missed);
-            let object = op.request.object.clone();
             let answer = Answer {
                 payload,
                 ..Answer::new(op, version, results)
             };
             self.replies().answer(answer, None, sh);
-            if !missed.is_empty() {
-                self.queue_own(
-                    Entity::Osd(sh.me()),
-                    &object,
-                    Own::Drop {
-                        watchers: missed,
-                        acked,
-                    },
-                    sh,
-                );
-            }
             return;
         }
         let object = op.request.object.clone();

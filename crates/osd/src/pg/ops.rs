@@ -8,9 +8,9 @@ use super::object::Listing;
 use super::pending::Pending;
 use super::update::Answer;
 use super::waiting::Wait;
+use crate::key;
 use crate::programs::{Programs, keeps_sources};
 use crate::shared::Shared;
-use crate::{Mutant, key, mutant};
 use nacre_object::Context;
 use nacre_object::claims::Scene;
 use nacre_object::evaluate::{self, Outcome, Setting};
@@ -335,7 +335,7 @@ impl Lead<'_> {
                     self.replies().remember_answer(request, answered, sh);
                 }
                 let updates = self.primary.objects.get(&op.request.object).updates;
-                let uncommitted = op.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
+                let uncommitted = op.reads_uncommitted();
                 let answer = Answer {
                     payload,
                     ..Answer::new(op, context.version, results).with_failure(failure)
@@ -364,7 +364,7 @@ pub(super) fn learn_of_calls(op: &mut Pending, programs: &Programs) -> bool {
             writes |= part.is_write();
             continue;
         };
-        if programs.is_fetching(class) && !mutant(Mutant::OldProgramRuns) {
+        if programs.is_fetching(class) {
             return false;
         }
         writes |= !programs.is_read_only(class, method);

@@ -26,7 +26,6 @@ pub use super::phase::Phase;
 use super::primary::PeerState;
 use crate::awaited::Awaited;
 use crate::shared::Shared;
-use crate::{Mutant, mutant};
 use nacre_object::evaluate::{Update, small_bytes};
 use nacre_role::Output;
 use nacre_types::{Instance, OsdId, Time, Version};
@@ -36,6 +35,10 @@ use nacre_wire::{Message, RecordView};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+#[cfg(feature = "mutants")]
+#[path = "../mutants/peering.rs"]
+mod planted;
 
 /// The state of peering at the primary.
 #[derive(Debug)]
@@ -108,6 +111,59 @@ impl Peering {
             self.phase = Phase::Active;
         }
         news
+    }
+}
+
+impl Interval {
+    /// Whether an OSD certainly has every answered write: as a complete member of the last
+    /// activated interval.
+    #[nacre_types::planted]
+    fn may_know(&self, osd: OsdId, info: &PgInfo) -> bool {
+        let members = &self.activated.members;
+        if members.is_empty() {
+            return self.acting.contains(&osd) && info.backfill.is_none();
+        }
+        members.contains(&osd) && info.exists && info.backfill.is_none()
+    }
+
+    /// The OSD whose log is authoritative. Of several complete ones with the highest head, the one
+    /// whose log goes back farthest: then the same members can follow by log, independent of the
+    /// judging primary. Otherwise two primaries, one with a shorter and one with a longer log, hand
+    /// the PG to each other for ever (seed 268).
+    #[nacre_types::planted]
+    fn authority(&self, infos: &BTreeMap<OsdId, PgInfo>, me: OsdId) -> Option<OsdId> {
+        let candidates = infos
+            .iter()
+            .filter(|(osd, info)| self.may_know(**osd, info));
+        let best = candidates
+            .max_by_key(|(osd, info)| (info.head, Reverse(info.tail), **osd == me, Reverse(**osd)));
+        best.map(|(osd, _)| *osd)
+    }
+
+    /// The OSDs up that can be brought up to date with the best log by log alone.
+    #[nacre_types::planted]
+    fn up_by_log(&self, infos: &BTreeMap<OsdId, PgInfo>, best: &PgInfo) -> Vec<OsdId> {
+        let by_log = |osd: &OsdId| {
+            infos
+                .get(osd)
+                .is_some_and(|info| follows_by_log(info, best))
+        };
+        self.up.iter().copied().filter(by_log).collect()
+    }
+}
+
+/// Whether a member can be brought up to date with the best log by log alone.
+fn follows_by_log(info: &PgInfo, best: &PgInfo) -> bool {
+    info.backfill.is_none() && follows_from(info, &best.spans, best.tail).is_some()
+}
+
+/// The phase once all that serve or are backfilled have adopted the log.
+#[nacre_types::planted]
+fn phase_when_adopted(acting: usize, min_size: usize) -> Phase {
+    if acting < min_size {
+        Phase::Peered
+    } else {
+        Phase::Activating
     }
 }
 
@@ -268,36 +324,7 @@ impl Agree<'_> {
         infos.insert(sh.me(), own);
         let activated = &self.interval.activated;
         let fresh = activated.members.is_empty();
-        let may_know = |osd: &OsdId, info: &PgInfo| {
-            if fresh {
-                self.interval.acting.contains(osd) && info.backfill.is_none()
-            } else if mutant(Mutant::BackfillTargetComplete) {
-                info.exists
-            } else {
-                let exists = info.exists || mutant(Mutant::EmptyStoreCounts);
-                activated.members.contains(osd) && exists && info.backfill.is_none()
-            }
-        };
-        let candidates = infos
-            .iter()
-            .filter(|(osd, info)| mutant(Mutant::LongestLogWins) || may_know(osd, info));
-        let best = if mutant(Mutant::LongestLogWins) {
-            candidates.max_by_key(|(osd, info)| (info.head.number, info.exists, **osd == sh.me()))
-        } else {
-            // Of several complete ones, the one whose log goes back farthest: then the same members
-            // can follow by log, independent of the judging primary. Otherwise two primaries, one
-            // with a shorter and one with a longer log, hand the PG to each other for ever (seed
-            // 268).
-            candidates.max_by_key(|(osd, info)| {
-                (
-                    info.head,
-                    Reverse(info.tail),
-                    **osd == sh.me(),
-                    Reverse(**osd),
-                )
-            })
-        };
-        let Some((authority, best)) = best.map(|(osd, info)| (*osd, info.clone())) else {
+        let Some(authority) = self.interval.authority(&infos, sh.me()) else {
             let needed = activated
                 .members
                 .iter()
@@ -309,26 +336,16 @@ impl Agree<'_> {
             peering.retry_at = sh.after(5);
             return;
         };
-        // The members that can be brought up to date by log alone.
-        let by_log = |info: &PgInfo| {
-            info.backfill.is_none() && follows_from(info, &best.spans, best.tail).is_some()
-        };
-        let mut want: Vec<OsdId> = self
-            .interval
-            .up
-            .iter()
-            .copied()
-            .filter(|osd| infos.get(osd).is_some_and(by_log))
-            .collect();
-        if mutant(Mutant::BackfillTargetComplete) {
-            want.clone_from(&self.interval.up);
-        }
+        let best = infos[&authority].clone();
+        let by_log = |info: &PgInfo| follows_by_log(info, &best);
+        let mut want = self.interval.up_by_log(&infos, &best);
         // Other complete OSDs cover for members that must be backfilled. If the map gives fewer
         // members than are needed to serve, because OSDs are out, those that are out serve until
         // others have their data.
         let others = infos
             .iter()
-            .filter(|(osd, info)| !want.contains(osd) && may_know(osd, info) && by_log(info));
+            .filter(|(osd, info)| !want.contains(osd) && self.interval.may_know(**osd, info))
+            .filter(|(_, info)| by_log(info));
         let mut others: Vec<OsdId> = others.map(|(osd, _)| *osd).collect();
         let lacks = |osd| infos.get(&osd).is_some_and(|info| !info.missing.is_empty());
         let act = self
@@ -360,7 +377,7 @@ impl Agree<'_> {
             let stays = |osd: &&OsdId| {
                 infos
                     .get(osd)
-                    .is_some_and(|info| may_know(osd, info) && by_log(info))
+                    .is_some_and(|info| self.interval.may_know(**osd, info) && by_log(info))
             };
             let witness = self
                 .interval
@@ -588,8 +605,8 @@ impl Agree<'_> {
         sh.counters.borders.waited_for_leases += u64::from(peering.serve_after > sh.now);
         sh.wake_at(peering.serve_after);
         peering.retry_at = sh.after(1);
+        peering.phase = phase_when_adopted(acting, min_size);
         if acting < min_size {
-            peering.phase = Phase::Peered;
             sh.say(
                 Severity::Warn {},
                 format!(
@@ -598,10 +615,6 @@ impl Agree<'_> {
                 ),
             );
         } else {
-            peering.phase = Phase::Activating;
-            if mutant(Mutant::ActivationNotAwaited) {
-                peering.phase = Phase::Active;
-            }
             self.repeat(sh);
         }
         Reached {

@@ -12,6 +12,10 @@ use nacre_types::{Entity, Name, Time};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, OpRequest, SubOp};
 
+#[cfg(feature = "mutants")]
+#[path = "../mutants/pending.rs"]
+mod planted;
+
 /// An operation in flight. It is in one place from its arrival to its answer, and what passes it on
 /// passes a `Box`: it is half a kilobyte.
 #[derive(Clone, Debug)]
@@ -91,6 +95,7 @@ impl Pending {
     }
     /// Whether its client accepts data that is not durable yet.
     #[must_use]
+    #[nacre_types::planted]
     pub fn reads_uncommitted(&self) -> bool {
         self.request.flags & nacre_wire::msg::client::op_flag::UNCOMMITTED != 0 && !self.is_write()
     }

@@ -7,13 +7,17 @@ use super::object::Objects;
 use super::peering::{Peering, Phase};
 use super::update::InFlight;
 use super::{ByObject, Interval};
+use crate::key;
 use crate::shared::Shared;
-use crate::{Mutant, key, mutant};
 use bytes::Bytes;
 use nacre_types::{OsdId, Time, Version};
 use nacre_wire::Record;
 use nacre_wire::msg::replication::{Missing, Undone};
 use std::collections::{BTreeMap, VecDeque};
+
+#[cfg(feature = "mutants")]
+#[path = "../mutants/primary.rs"]
+mod planted;
 
 /// The primary's knowledge of another member that gets updates.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +41,11 @@ pub struct PeerState {
 }
 
 impl PeerState {
+    /// Whether the member is not being backfilled.
+    #[nacre_types::planted]
+    fn may_serve(&self) -> bool {
+        self.backfill.is_none()
+    }
     /// The member is sent a log entry without data: recovery brings the object, or backfill if it
     /// is beyond the cursor.
     pub(super) fn gets_without_data(&mut self, entry: &Record) {
@@ -190,11 +199,9 @@ impl Primary {
                 peer.acked
             );
             let acting = at.acting.contains(osd);
-            // Backfill handles only members that do not serve yet. (The mutant lets the others in;
-            // its harm must be visible.)
-            let complete = peer.backfill.is_none() || mutant(Mutant::BackfillTargetComplete);
+            // Backfill handles only members that do not serve yet.
             assert!(
-                !acting || complete,
+                !acting || peer.may_serve(),
                 "{}: {osd} serves, and is to be backfilled",
                 at.pg
             );

@@ -6,14 +6,18 @@ use super::object::Objects;
 use super::transfer::Sending;
 use super::{ByObject, Interval};
 use crate::awaited::Awaited;
+use crate::key;
 use crate::shared::Shared;
-use crate::{Mutant, key, mutant};
 use bytes::Bytes;
 use nacre_store::Read;
 use nacre_types::{ObjectId, OsdId, Time, Version};
 use nacre_wire::Message;
 use nacre_wire::msg::replication::{Missing, Progress, ScanQuery};
 use std::collections::BTreeSet;
+
+#[cfg(feature = "mutants")]
+#[path = "../mutants/range.rs"]
+mod planted;
 
 /// A range without progress is given up after this number of checks: some eight seconds.
 const STUCK_MAX: u32 = 10;
@@ -308,8 +312,6 @@ impl Work {
         self.compared = true;
         let (ours, theirs) = (self.ours.as_ref(), self.theirs.as_ref());
         let (ours, theirs) = (ours.expect("listed"), theirs.expect("listed"));
-        let end = self.end.as_ref();
-        let inside = |object: &ObjectId| end.is_none_or(|end| key::position(object) < *end);
         let differs = |(object, version): &(&ObjectId, &Version)| {
             !self.sweeps && **version != Version::NONE && theirs.get(*object) != Some(*version)
         };
@@ -317,19 +319,27 @@ impl Work {
         let mut all: Vec<(ObjectId, Version)> = push
             .map(|(object, version)| (object.clone(), *version))
             .collect();
+        let gone = self.gone();
+        self.removed = gone.len();
+        all.extend(gone.into_iter().map(|object| (object, Version::NONE)));
+        self.pushing = all.iter().map(|(object, _)| object.clone()).collect();
+        all
+    }
+
+    /// The objects that only the target has.
+    #[nacre_types::planted]
+    fn gone(&self) -> Vec<ObjectId> {
+        let (ours, theirs) = (self.ours.as_ref(), self.theirs.as_ref());
+        let (ours, theirs) = (ours.expect("listed"), theirs.expect("listed"));
+        let end = self.end.as_ref();
+        let inside = |object: &ObjectId| end.is_none_or(|end| key::position(object) < *end);
         let gone = |object: &ObjectId| {
             ours.get(object)
                 .is_none_or(|version| *version == Version::NONE)
         };
-        if !mutant(Mutant::BackfillResurrects) {
-            let remove = theirs.keys();
-            let remove = remove.filter(|object| inside(object) && gone(object));
-            let pushed = all.len();
-            all.extend(remove.map(|object| (object.clone(), Version::NONE)));
-            self.removed = all.len() - pushed;
-        }
-        self.pushing = all.iter().map(|(object, _)| object.clone()).collect();
-        all
+        let remove = theirs.keys();
+        let remove = remove.filter(|object| inside(object) && gone(object));
+        remove.cloned().collect()
     }
 
     /// The objects of the range that are not being pushed: they could not be read when they were to

@@ -10,11 +10,14 @@ use super::primary::Primary;
 use super::update::{Answer, InFlight};
 use crate::shared::Shared;
 use crate::turned_away::TurnedAway;
-use crate::{Mutant, mutant};
 use nacre_types::{Time, Version};
 use nacre_wire::Message;
-use nacre_wire::msg::client::{Dated, OpFailure, RequestId};
+use nacre_wire::msg::client::{OpFailure, RequestId};
 use std::collections::VecDeque;
+
+#[cfg(feature = "mutants")]
+#[path = "../mutants/replies.rs"]
+mod planted;
 
 /// See the module head: of the PG it has the remembered and the in-flight operations.
 #[derive(Debug)]
@@ -113,17 +116,11 @@ impl Replies<'_> {
             self.answer_when_committed(seen, answer, sh);
             return true;
         }
-        // Order (DESIGN §3): operations that its client sent later must not be executed before it.
-        let overtaken = self.local.dedup.is_overtaken(&id, &op.request.object)
-            && !mutant(Mutant::OvertakenExecuted);
+        if self.is_new(op, sh.config.process) {
+            return false;
+        }
         let (version, results) = match self.local.dedup.seen(&id) {
-            Seen::New if !overtaken => return false,
-            Seen::Stranger(horizon) if !overtaken => {
-                let Dated { process, reading } = op.request.dated;
-                let after = process == sh.config.process && Time(reading) > horizon;
-                if after || mutant(Mutant::ForgottenClientExecutedAgain) {
-                    return false;
-                }
+            Seen::Stranger(_) if !self.is_overtaken(op) => {
                 sh.counters.borders.before_horizon += 1;
                 self.fail(Box::new(op.clone()), OpFailure::Superseded {}, sh);
                 return true;
@@ -133,7 +130,6 @@ impl Replies<'_> {
                 self.fail(Box::new(op.clone()), OpFailure::Superseded {}, sh);
                 return true;
             }
-            Seen::Superseded if mutant(Mutant::SupersededExecuted) => return false,
             Seen::Superseded => {
                 sh.counters.borders.superseded += 1;
                 self.fail(Box::new(op.clone()), OpFailure::Superseded {}, sh);
@@ -145,6 +141,22 @@ impl Replies<'_> {
         let answer = Answer::new(Box::new(op.clone()), version, results);
         self.answer_when_committed(version, answer, sh);
         true
+    }
+
+    /// Whether the operation was certainly not executed, and may still be.
+    #[nacre_types::planted]
+    fn is_new(&self, op: &Pending, process: u64) -> bool {
+        let unknown = match self.local.dedup.seen(&op.request.request) {
+            Seen::New => true,
+            Seen::Stranger(horizon) => is_first_sent_after(op, horizon, process),
+            Seen::Superseded | Seen::Done(_) => false,
+        };
+        unknown && !self.is_overtaken(op)
+    }
+    /// Order (DESIGN §3): operations that its client sent later must not be executed before it.
+    fn is_overtaken(&self, op: &Pending) -> bool {
+        let dedup = &self.local.dedup;
+        dedup.is_overtaken(&op.request.request, &op.request.object)
     }
 
     pub(super) fn fail(&mut self, op: Box<Pending>, failure: OpFailure, sh: &mut Shared) {
@@ -167,10 +179,8 @@ impl Replies<'_> {
     }
 
     /// Remembers the answer for duplicates; the oldest answers are dropped if necessary.
+    #[nacre_types::planted]
     pub(super) fn remember_answer(&mut self, request: RequestId, answered: Answered, sh: &Shared) {
-        if mutant(Mutant::AnswerForgotten) {
-            return;
-        }
         self.answered.remember(request, answered);
         let most = sh.config.limits.answered_bytes;
         if self.answered.is_too_large(most) {
@@ -179,6 +189,12 @@ impl Replies<'_> {
             self.answered.shrink(most, open);
         }
     }
+}
+
+/// Whether an operation was first sent after this time, by our clock, as its client says.
+fn is_first_sent_after(op: &Pending, horizon: Time, process: u64) -> bool {
+    let dated = op.request.dated;
+    dated.process == process && Time(dated.reading) > horizon
 }
 
 impl Primary {

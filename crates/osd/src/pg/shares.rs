@@ -19,12 +19,15 @@ use super::pending::Pending;
 use super::watch::Watching;
 use crate::shared::Shared;
 use crate::turned_away::{Holds, TurnedAway, Why};
-use crate::{Mutant, mutant};
 use nacre_object::snaps;
 use nacre_types::Entity;
 use nacre_wire::Message;
 use nacre_wire::msg::client::{Dated, OpBlocked, OpFailure, OpRequest, SubOp};
 use std::time::Duration;
+
+#[cfg(feature = "mutants")]
+#[path = "../mutants/shares.rs"]
+mod planted;
 
 /// A PG that does not serve holds at most this fraction of the operations and bytes that the daemon
 /// holds for clients.
@@ -125,6 +128,13 @@ impl Admit<'_> {
         waits.is_some_and(|waits| exceeds(waits, bytes, object_share(sh)))
     }
 
+    /// Whether the client may have been forgotten, and does not state by our clock when it first
+    /// sent the operation.
+    #[nacre_types::planted]
+    fn is_undated(&self, request: &OpRequest, process: u64) -> bool {
+        request.dated.process != process && self.dedup.is_stranger(&request.request)
+    }
+
     /// The reason why the operation must be resent, if it must. There may be no memory for it. Or
     /// the client may have been forgotten, and does not state by our clock when it first sent the
     /// operation (`dedup.rs`). Operations that a client sends after a refused one are refused too,
@@ -147,10 +157,7 @@ impl Admit<'_> {
             return (!serving && self.finds_no_room(request, bytes, serving, sh))
                 .then_some(OpFailure::WrongTarget {});
         }
-        let undated = writes
-            && (request.dated.process != now.process || mutant(Mutant::UndatedForEver))
-            && self.dedup.is_stranger(&request.request)
-            && !mutant(Mutant::ForgottenClientExecutedAgain);
+        let undated = writes && self.is_undated(request, now.process);
         let behind = self.turned_away.must_wait(sh.now, request);
         let full = self.finds_no_room(request, bytes, serving, sh);
         let (why, holds) = match behind {

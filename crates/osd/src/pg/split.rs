@@ -4,12 +4,16 @@ use super::ByObject;
 use super::dedup::DedupTable;
 use super::local::{Local, Ops};
 use super::stored::{dedup_entries, log_key, lost_key, missing_key, undone_key};
-use crate::{Mutant, key, mutant};
+use crate::key;
 use bytes::Bytes;
 use nacre_store::Op;
 use nacre_types::{ObjectId, PgId, Version};
 use nacre_wire::Wire;
 use nacre_wire::msg::replication::{Missing, Totals};
+
+#[cfg(feature = "mutants")]
+#[path = "../mutants/split.rs"]
+mod planted;
 
 /// Takes out the notes on objects for which `leaves` holds.
 fn take_those<T>(notes: &mut ByObject<T>, leaves: impl Fn(&ObjectId) -> bool) -> ByObject<T> {
@@ -26,11 +30,7 @@ impl Local {
         let leaves = |object: &ObjectId| key::seed(key::hash(object), pg_num) == child.seed;
         let mut other = Self::new(child, pg_num);
         other.log = self.log.split(|entry| leaves(entry.object()));
-        other.dedup = if mutant(Mutant::DedupLostOnSplit) {
-            DedupTable::default()
-        } else {
-            self.dedup.split(leaves)
-        };
+        other.dedup = self.take_operations(leaves);
         other.missing = take_those(&mut self.missing, leaves);
         other.lost = take_those(&mut self.lost, leaves);
         other.undone = take_those(&mut self.undone, leaves);
@@ -46,6 +46,12 @@ impl Local {
         other.estimate_totals(self.totals(), self.pg_num, pg_num);
         other.rewrite(ops);
         other
+    }
+
+    /// Takes out the memory of operations on objects for which `leaves` holds.
+    #[nacre_types::planted]
+    fn take_operations(&mut self, leaves: impl Fn(&ObjectId) -> bool) -> DedupTable {
+        self.dedup.split(leaves)
     }
 
     /// Ends a split: this PG is now one of `pg_num`.

@@ -12,7 +12,6 @@ use super::repair::Damage;
 use super::snapshots::Clones;
 use crate::room::UPDATE_BESIDE;
 use crate::shared::Shared;
-use crate::{Mutant, mutant};
 use nacre_types::{Entity, ObjectId, OsdId, Time};
 use nacre_wire::Message;
 use nacre_wire::msg::client::{OpBlocked, OpRequest};
@@ -148,7 +147,7 @@ impl Gate<'_> {
         let records = nacre_store::INDEX_COST * front.inline;
         let bytes =
             nacre_wire::msg::payload_len(&front.payload) as u64 + records + UPDATE_BESIDE + clones;
-        let uncommitted = front.reads_uncommitted() || mutant(Mutant::ReadUncommitted);
+        let uncommitted = front.reads_uncommitted();
         let needs_copies = having < min_size || (is_write && lacking);
         // Deletions do not wait if they leave nothing (to know that, the object is read) or if
         // there is no space for it.
