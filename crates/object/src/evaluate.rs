@@ -11,7 +11,6 @@ use crate::fetched::{Fetched, Want};
 use crate::plain;
 use crate::snaps::Then;
 use crate::view::{Stop, View};
-use crate::{Mutant, mutant};
 use bytes::Bytes;
 use nacre_types::{Name, SnapId, Version};
 use nacre_wire::msg::check::{READ_OF_WRITE, check_operation};
@@ -24,6 +23,10 @@ use nacre_wire::msg::replication::Effect;
 use nacre_wire::msg::{PayloadCursor, payload_len};
 use nacre_wire::{Payload, Wire};
 use std::sync::Arc;
+
+#[cfg(feature = "mutants")]
+#[path = "mutants/evaluate.rs"]
+mod planted;
 
 /// The outcome of an evaluation.
 #[derive(Debug)]
@@ -241,42 +244,33 @@ pub(crate) fn evaluate_parts(
         input: PayloadCursor::new(payload.clone()),
     };
     run.view.brought.clone_from(&setting.brought.back);
-    for (index, op) in request.ops.iter().enumerate() {
-        match run.part(index, op, methods) {
-            Ok(()) if run.returns_too_much() => {
-                let why = "it would return more than fits into one answer; ask for less at once";
-                return Outcome::failed(OpFailure::Invalid {
-                    why: why.to_owned(),
-                });
+    match run.parts(&request.ops, methods) {
+        Ok(()) => {}
+        Err((_, Stop::Fail(failure))) => return Outcome::failed(failure),
+        Err((_, Stop::Heavy)) => {
+            return Outcome::Heavy {
+                fetched: run.view.fetched,
+            };
+        }
+        Err((_, Stop::Program(moment))) => return Outcome::Program { moment },
+        Err((index, Stop::Wait)) => {
+            if let Some(snap) = run.view.back {
+                return Outcome::Back { snap };
             }
-            Ok(()) => {}
-            Err(Stop::Fail(_)) if mutant(Mutant::FailedPartKeepsEarlier) && index > 0 => break,
-            Err(Stop::Fail(failure)) => return Outcome::failed(failure),
-            Err(Stop::Heavy) => {
-                return Outcome::Heavy {
-                    fetched: run.view.fetched,
-                };
-            }
-            Err(Stop::Program(moment)) => return Outcome::Program { moment },
-            Err(Stop::Wait) => {
-                if let Some(snap) = run.view.back {
-                    return Outcome::Back { snap };
+            for op in &request.ops[index + 1..] {
+                if run.view.wants_enough() {
+                    break;
                 }
-                for op in &request.ops[index + 1..] {
-                    if run.view.wants_enough() {
-                        break;
-                    }
-                    run.look_ahead(op);
-                }
-                let View {
-                    wanted, fetched, ..
-                } = run.view;
-                assert!(!wanted.is_empty(), "a part waits for nothing");
-                return Outcome::Read {
-                    wants: wanted,
-                    fetched,
-                };
+                run.look_ahead(op);
             }
+            let View {
+                wanted, fetched, ..
+            } = run.view;
+            assert!(!wanted.is_empty(), "a part waits for nothing");
+            return Outcome::Read {
+                wants: wanted,
+                fetched,
+            };
         }
     }
     let Run {
@@ -429,6 +423,23 @@ impl Run<'_> {
             context,
             effects,
         }
+    }
+
+    /// Evaluates the parts in order. The first that does not succeed ends the operation.
+    #[nacre_types::planted]
+    fn parts(&mut self, ops: &[SubOp], methods: &mut dyn Methods) -> Result<(), (usize, Stop)> {
+        for (index, op) in ops.iter().enumerate() {
+            self.part(index, op, methods)
+                .map_err(|stop| (index, stop))?;
+            if self.returns_too_much() {
+                let why = "it would return more than fits into one answer; ask for less at once";
+                let failure = OpFailure::Invalid {
+                    why: why.to_owned(),
+                };
+                return Err((index, Stop::Fail(failure)));
+            }
+        }
+        Ok(())
     }
 
     fn part(&mut self, index: usize, op: &SubOp, methods: &mut dyn Methods) -> Result<(), Stop> {

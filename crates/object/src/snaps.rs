@@ -16,7 +16,6 @@
 
 use crate::context::Context;
 use crate::view::Stop;
-use crate::{Mutant, mutant};
 use bytes::Bytes;
 use nacre_types::{Name, ObjectId, SnapId};
 use nacre_wire::Wire;
@@ -25,6 +24,10 @@ use nacre_wire::msg::client::{OpFailure, OpRequest, SnapContext, SubOp};
 use nacre_wire::msg::part::Kind;
 use nacre_wire::msg::replication::Effect;
 use nacre_wire::msg::snap::{CLONE_SNAPS_MAX, CLONES_MAX, CloneInfo, SnapSet};
+
+#[cfg(feature = "mutants")]
+#[path = "mutants/snaps.rs"]
+mod planted;
 
 /// The attribute of the live object with its [`SnapSet`].
 pub const SNAPS_ATTR: &[u8] = b"s";
@@ -100,6 +103,7 @@ pub fn resolve(set: &SnapSet, exists: bool, snap: SnapId) -> Found {
 /// What a write does about snapshots: the clone to be made of the current object, and the set
 /// afterwards.
 #[must_use]
+#[nacre_types::planted]
 pub fn preserve(before: &Context, context: &SnapContext) -> (Option<CloneInfo>, SnapSet) {
     let mut after = before.snaps.clone();
     after.sequence = after.sequence.max(context.sequence);
@@ -109,8 +113,7 @@ pub fn preserve(before: &Context, context: &SnapContext) -> (Option<CloneInfo>, 
         .copied()
         .filter(|snap| snap.0 > before.snaps.sequence);
     let snaps: Vec<SnapId> = newer.collect();
-    let wanted = before.exists && !mutant(Mutant::CloneForgotten);
-    let Some(id) = snaps.first().copied().filter(|_| wanted) else {
+    let Some(id) = snaps.first().copied().filter(|_| before.exists) else {
         return (None, after);
     };
     let clone = CloneInfo {
@@ -142,10 +145,7 @@ pub fn has_room(set: &SnapSet) -> Result<(), OpFailure> {
 pub fn trimmed(set: &SnapSet, pool: &PoolSnaps) -> (SnapSet, Vec<SnapId>) {
     let mut after = set.clone();
     for clone in &mut after.clones {
-        clone.snaps.retain(|snap| pool.is_live(*snap));
-        if mutant(Mutant::NeededCloneTrimmed) && !pool.is_live(clone.id) {
-            clone.snaps.clear();
-        }
+        clone.snaps = still_preserved(clone, pool);
     }
     let dead = after
         .clones
@@ -155,6 +155,13 @@ pub fn trimmed(set: &SnapSet, pool: &PoolSnaps) -> (SnapSet, Vec<SnapId>) {
         .collect();
     after.clones.retain(|clone| !clone.snaps.is_empty());
     (after, dead)
+}
+
+/// The snapshots of a clone that still exist.
+#[nacre_types::planted]
+fn still_preserved(clone: &CloneInfo, pool: &PoolSnaps) -> Vec<SnapId> {
+    let all = clone.snaps.iter().copied();
+    all.filter(|snap| pool.is_live(*snap)).collect()
 }
 
 /// Why the operation cannot be a rollback, if it is one. Checked only after duplicate detection: if

@@ -17,7 +17,6 @@
 
 use super::{Claiming, Scene, lock_attr};
 use crate::context::Context;
-use crate::{Mutant, mutant};
 use nacre_types::Name;
 use nacre_wire::Wire;
 use nacre_wire::msg::client::{OpFailure, SubReply};
@@ -25,6 +24,10 @@ use nacre_wire::msg::lock::{
     LOCK_HOLDERS_MAX, LOCKS_MAX, LockEntry, LockHolder, LockOwner, LockRecord,
 };
 use nacre_wire::msg::replication::Effect;
+
+#[cfg(feature = "mutants")]
+#[path = "../mutants/lock.rs"]
+mod planted;
 
 impl Claiming<'_> {
     fn lock_owner(&self, cookie: u64) -> LockOwner {
@@ -70,6 +73,7 @@ impl Claiming<'_> {
 
     /// Whether this client holds the lock, exclusively or, if `shared_ok`, shared.
     #[must_use]
+    #[nacre_types::planted]
     pub fn holds(&self, name: &Name, cookie: u64, shared_ok: bool) -> bool {
         let owner = self.lock_owner(cookie);
         let record = self
@@ -78,9 +82,7 @@ impl Claiming<'_> {
             .locks
             .get(name)
             .filter(|record| !record.shared || shared_ok);
-        let held =
-            record.is_some_and(|record| record.holders.iter().any(|holder| holder.owner == owner));
-        held || (mutant(Mutant::LockOwnerUnchecked) && record.is_some())
+        record.is_some_and(|record| record.holders.iter().any(|holder| holder.owner == owner))
     }
 
     /// All locks.
