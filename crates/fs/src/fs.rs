@@ -68,7 +68,6 @@ use crate::cache::Cache;
 use crate::file::{File, Foretold, Tells};
 use crate::lent::Lent;
 use crate::losses::Losses;
-use crate::mutants::{Mutant, mutant};
 use crate::names::Names;
 use crate::pieces::{Gathering, Piece};
 use crate::places::Places;
@@ -84,10 +83,14 @@ use nacre_types::{Entity, Ino, Instance, Name, ObjectId, Rank, Time};
 use nacre_wire::Message;
 use nacre_wire::fs::{Layout, Stamp, data_name};
 use nacre_wire::msg::client::{OpFailure, SubOp};
-use nacre_wire::msg::fs::{FS_LARGER_ONLY, FsAgain, FsAnswer, FsCall, FsCap, FsNode};
+use nacre_wire::msg::fs::{FS_LARGER_ONLY, FsAgain, FsAnswer, FsCall, FsCap, FsNode, FsStale};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
+
+#[cfg(feature = "mutants")]
+#[path = "mutants/fs.rs"]
+mod planted;
 
 /// Linux' numbers for POSIX errors.
 pub(crate) mod errno {
@@ -520,11 +523,7 @@ impl Fs {
                 self.on_caps(rank, caps, out);
             }
             Message::FsForget(forget) => {
-                forget
-                    .items
-                    .iter()
-                    .filter(|_| !mutant(Mutant::NamesKept))
-                    .for_each(|item| self.names.forget(item));
+                forget.items.iter().for_each(|item| self.forget_name(item));
                 self.forgets.push((rank, forget.number));
                 self.take_back();
                 self.say_forgotten(out);
@@ -1089,6 +1088,14 @@ impl Fs {
                 }
             }
         }
+    }
+}
+
+impl Fs {
+    /// Another client has changed something that is cached here.
+    #[nacre_types::planted]
+    fn forget_name(&mut self, item: &FsStale) {
+        self.names.forget(item);
     }
 }
 

@@ -14,9 +14,12 @@
 //! A file need not be open: its next opener is told.
 
 use crate::fs::errno::EIO;
-use crate::mutants::{Mutant, mutant};
 use nacre_types::Ino;
 use std::collections::BTreeMap;
+
+#[cfg(feature = "mutants")]
+#[path = "mutants/losses.rs"]
+mod planted;
 
 #[derive(Debug)]
 struct Loss {
@@ -80,13 +83,15 @@ impl Losses {
                 .values()
                 .rfind(|loss| !loss.told)
                 .map(|loss| loss.errno);
-            self.0.values_mut().for_each(|loss| loss.told = true);
-            if mutant(Mutant::LossesTaken) {
-                self.0.clear();
-            }
+            self.note_told();
             return new;
         };
         self.0.remove(&ino).map(|loss| loss.errno)
+    }
+    /// A file's own error stays until its own caller has been told.
+    #[nacre_types::planted]
+    fn note_told(&mut self) {
+        self.0.values_mut().for_each(|loss| loss.told = true);
     }
 }
 

@@ -15,7 +15,6 @@
 //! Invariants: numbers increase; each request is answered to its maker once; a numbered request is
 //! kept until its answer is safe; none is sent beyond the server's window.
 
-use crate::mutants::{Mutant, mutant};
 use nacre_role::Output;
 use nacre_types::{ClientId, Entity, Ino, Instance, Name, Rank, Time};
 use nacre_wire::Message;
@@ -27,6 +26,10 @@ use nacre_wire::msg::fs::{
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
+
+#[cfg(feature = "mutants")]
+#[path = "mutants/session.rs"]
+mod planted;
 
 /// Requests without an answer, or not safe yet, are resent after this.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -479,7 +482,7 @@ impl Session {
         let (is_first, foretold) = (sent.told.is_none(), sent.foretold.is_some());
         let call = sent.call.clone();
         keep &= number >= self.doubtful;
-        if safe || mutant(Mutant::UnsafeForgotten) {
+        if !is_kept(safe) {
             self.sent.remove(&number);
             self.let_go(now, out);
         } else {
@@ -650,6 +653,12 @@ impl Sent {
         self.foretold.is_some() || is_foretold(&self.call)
     }
 }
+/// Whether an answered request is kept: a change that is not safe is sent again to the next server.
+#[nacre_types::planted]
+fn is_kept(safe: bool) -> bool {
+    !safe
+}
+
 fn is_foretold(call: &FsCall) -> bool {
     matches!(call, FsCall::Set { changes, .. } if changes.foretold.is_some())
 }

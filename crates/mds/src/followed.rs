@@ -12,6 +12,10 @@ use crate::journal::{self, Batch};
 use crc_fast::{CrcAlgorithm, Digest};
 use std::collections::BTreeMap;
 
+#[cfg(feature = "mutants")]
+#[path = "mutants/followed.rs"]
+mod planted;
+
 /// The held part of an object.
 #[derive(Debug)]
 pub(crate) struct Held {
@@ -59,6 +63,7 @@ impl Held {
     }
     /// Returns the held batches and further ones, if it continues from `next` and all bytes are
     /// valid.
+    #[nacre_types::planted]
     pub fn go_on(mut self, bytes: &[u8], next: &mut u64, into: &mut Vec<Batch>) -> bool {
         if self.begins != *next || !self.extend(bytes) {
             return false;

@@ -58,7 +58,6 @@ use crate::evaluate::{
 use crate::followed::Followed;
 use crate::journal::{self, Answered, Batch, Journal, Known};
 use crate::locks::Locks;
-use crate::mutants::{Mutant, mutant};
 use crate::overlay::Overlay;
 use crate::popularity::Popularity;
 use crate::removing::Removing;
@@ -78,6 +77,10 @@ use nacre_wire::msg::fs::{
     FsRequest, FsSafe,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+#[cfg(feature = "mutants")]
+#[path = "mutants/mds.rs"]
+mod planted;
 
 /// The attribute of a fragment's object with its head.
 pub const HEAD_ATTR: &str = "head";
@@ -994,7 +997,7 @@ impl Mds {
         }
         let mut reply = FsReply {
             number,
-            safe: !changed || mutant(Mutant::SafeTooEarly),
+            safe: is_safe_at_once(changed),
             stamp,
             place,
             keep: false,
@@ -1319,6 +1322,12 @@ pub fn first_objects_owned(
 #[must_use]
 pub fn fragment_name(dir: Ino, frag: Frag) -> String {
     format!("dir.{dir}.{frag}")
+}
+
+/// What changes nothing is safe at once; a change is when the journal has it.
+#[nacre_types::planted]
+fn is_safe_at_once(changed: bool) -> bool {
+    !changed
 }
 
 /// Whether the effect of a request on open files is known: a client that was answered once has

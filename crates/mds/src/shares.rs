@@ -14,11 +14,14 @@
 //! an old state after any client was shown the new one.
 
 use crate::change::Change;
-use crate::mutants::{Mutant, mutant};
 use crate::tree::{Found, Tree};
 use nacre_types::{ClientId, Ino};
 use nacre_wire::msg::fs::{FsForget, FsStale};
 use std::collections::{BTreeMap, BTreeSet};
+
+#[cfg(feature = "mutants")]
+#[path = "mutants/shares.rs"]
+mod planted;
 
 /// Most directories that a client may have shares of. Some 100 bytes each.
 const SHARES_MAX: usize = 20_000;
@@ -240,11 +243,12 @@ impl Shares {
     }
 
     /// Whether that was confirmed.
-    pub fn is_met(&self, (client, number): &Wait) -> bool {
+    #[nacre_types::planted]
+    pub fn is_met(&self, wait: &Wait) -> bool {
+        let (client, number) = wait;
         self.clients
             .get(client)
             .is_none_or(|told| told.forgot >= *number)
-            || mutant(Mutant::ForgettingNotAwaited)
     }
     /// Clients with unconfirmed invalidations.
     pub fn owing(&self) -> impl Iterator<Item = ClientId> {

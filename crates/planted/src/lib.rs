@@ -11,7 +11,7 @@
 //!                                                  }
 //! ```
 //! The function of the same name in `mutants.rs` returns nothing if none of its bugs is switched on.
-//! It gets `self` and references as they are, and a reference to every other argument.
+//! It gets references as they are, and a reference to every other argument.
 #![forbid(unsafe_code)]
 
 use proc_macro::{Delimiter, Group, TokenStream, TokenTree};
@@ -74,7 +74,12 @@ fn passed(arguments: TokenStream) -> Vec<String> {
 
 fn passed_on(argument: &[TokenTree]) -> String {
     let Some(colon) = argument.iter().position(|token| is_sign(token, ':')) else {
-        return "self".to_owned();
+        let passed = match argument {
+            [first, ..] if is_sign(first, '&') => "self",
+            [first, ..] if is_ident(first, "mut") => "&mut self",
+            _ => "&self",
+        };
+        return passed.to_owned();
     };
     let name = match &argument[..colon] {
         [name @ TokenTree::Ident(_)] => name,

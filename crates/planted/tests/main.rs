@@ -16,6 +16,10 @@ mod planted {
         said.push(*book);
         (*book > shelf.width).then_some(())
     }
+    pub fn sold(shelf: &mut Shelf, book: &u32) -> Option<u32> {
+        shelf.width += 1;
+        (*book == 13).then_some(shelf.width)
+    }
     pub fn twice(number: &u32) -> Option<u32> {
         (*number == 13).then_some(13)
     }
@@ -36,6 +40,11 @@ impl Shelf {
         said.push(book);
         self.width += 1;
     }
+    #[planted]
+    fn sold(mut self, book: u32) -> u32 {
+        self.width += book;
+        self.width
+    }
 }
 
 #[planted]
@@ -54,4 +63,5 @@ fn a_planted_function_is_spoiled_only_with_the_feature() {
     shelf.put(11, &mut said);
     assert_eq!(said, [11]);
     assert_eq!(shelf.width, if spoiled { 10 } else { 11 });
+    assert_eq!(shelf.sold(13), if spoiled { 11 } else { 24 });
 }

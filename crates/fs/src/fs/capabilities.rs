@@ -100,11 +100,7 @@ impl Fs {
             return;
         };
         if let Some((number, cap)) = file.recall
-            && file.first.is_empty()
-            && file.writes == 0
-            && file.copies == 0
-            && (file.reads == 0 || mutant(Mutant::GivenBackReading))
-            && (self.is_written(ino, out) || mutant(Mutant::GivenBackUnwritten))
+            && self.is_unused(ino, out)
         {
             self.comply(ino, number, out);
             let file = self.files.get_mut(&ino).expect("just seen");
@@ -112,13 +108,30 @@ impl Fs {
             // Its earlier reports of writes do not count any more, even if it continues.
             file.closes(self.sessions.next());
             file.lower(cap);
-            if cap < (FsCap::Cache {}) && !mutant(Mutant::DataKept) {
-                file.keeps_lazily = false;
-                self.cache.drop_clean(ino);
+            if cap < (FsCap::Cache {}) {
+                self.drop_data(ino);
             }
         }
         self.go_on_exclusive(ino, out);
         self.go_on(ino);
+    }
+
+    /// Whether no call uses the file, and everything written is in objects.
+    #[nacre_types::planted]
+    fn is_unused(&mut self, ino: Ino, out: &mut Vec<Output>) -> bool {
+        let file = &self.files[&ino];
+        file.first.is_empty()
+            && file.writes == 0
+            && file.copies == 0
+            && file.reads == 0
+            && self.is_written(ino, out)
+    }
+    /// Others may write: what is cached is not current any more.
+    #[nacre_types::planted]
+    fn drop_data(&mut self, ino: Ino) {
+        let file = self.files.get_mut(&ino).expect("just seen");
+        file.keeps_lazily = false;
+        self.cache.drop_clean(ino);
     }
 
     /// The same for all files of a rank, whose lease is valid again.

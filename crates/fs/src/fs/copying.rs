@@ -122,6 +122,11 @@ pub(super) struct CopyingObjects {
 }
 
 impl CopyingObjects {
+    /// Whether the source has a hole there: then its copy is deleted.
+    #[nacre_types::planted]
+    fn is_hole(&self, index: u64) -> bool {
+        self.holes.contains(&index)
+    }
     /// Numbers of an object of the source, and of its copy.
     fn numbers(&self, index: u64) -> (u64, u64) {
         let first = |place| self.layout.place(place).0;
@@ -387,17 +392,14 @@ impl Fs {
         if length == 0 {
             return Next::ByHand(head(&layout, &range), false);
         }
-        for ino in [range.from, range.to] {
-            let skips = ino == range.from && mutant(Mutant::CopiedUnwritten);
-            if !self.is_written(ino, out) && !skips {
-                let now = self.now;
-                let copying = self.copies.calls.get_mut(&call).expect("just seen");
-                if now.since(*copying.waits_since.get_or_insert(now)) < PATIENCE {
-                    return Next::Wait(ino);
-                }
-                copying.waits_since = None;
-                return by_hand;
+        if let Some(ino) = self.unwritten_of(range.from, range.to, out) {
+            let now = self.now;
+            let copying = self.copies.calls.get_mut(&call).expect("just seen");
+            if now.since(*copying.waits_since.get_or_insert(now)) < PATIENCE {
+                return Next::Wait(ino);
             }
+            copying.waits_since = None;
+            return by_hand;
         }
         if [range.from, range.to]
             .iter()
@@ -656,6 +658,12 @@ impl Fs {
         }
         self.transfers.insert(call, Transfer::Copy(objects));
     }
+    /// The first of two files of which something is not in objects yet.
+    #[nacre_types::planted]
+    fn unwritten_of(&mut self, from: Ino, to: Ino, out: &mut Vec<Output>) -> Option<Ino> {
+        let mut both = [from, to].into_iter();
+        both.find(|ino| !self.is_written(*ino, out))
+    }
     /// An object has been copied, or deleted for a hole, or failed.
     pub(super) fn on_copied(
         &mut self,
@@ -668,10 +676,7 @@ impl Fs {
         let Some(Transfer::Copy(objects)) = self.transfers.get(&call) else {
             return;
         };
-        let (is_hole, granted) = (
-            objects.holes.contains(&index),
-            self.is_still_granted(objects),
-        );
+        let (is_hole, granted) = (objects.is_hole(index), self.is_still_granted(objects));
         let (to, (_, target)) = (objects.range.to, objects.numbers(index));
         let delete = self.operation(to, target, vec![SubOp::Delete {}], Vec::new());
         let Some(Transfer::Copy(objects)) = self.transfers.get_mut(&call) else {
@@ -679,8 +684,7 @@ impl Fs {
         };
         match result {
             Ok(_) => {}
-            Err(Failure::Refused(OpFailure::NotFound {}))
-                if is_hole || mutant(Mutant::HoleNotCopied) => {}
+            Err(Failure::Refused(OpFailure::NotFound {})) if is_hole => {}
             // Another client may have the target now.
             Err(Failure::Refused(OpFailure::NotFound {})) if granted => {
                 objects.holes.insert(index);

@@ -36,16 +36,14 @@ const IN_A_ROW: u32 = 32;
 
 impl Fs {
     /// Whether a call writes to several objects of a file that others may also have open.
+    #[nacre_types::planted]
     pub(super) fn is_exclusive(&self, ino: Ino, ask: &Ask) -> bool {
         let (Some(file), Ask::Write { offset, data, .. }) = (self.files.get(&ino), ask) else {
             return false;
         };
         let end = offset.saturating_add(data.len() as u64);
         // Delayed writes are not atomic anyway.
-        !file.is_lazy()
-            && file.cap < (FsCap::Cache {})
-            && spans(&file.layout, *offset, end)
-            && !mutant(Mutant::SpanningUnlocked)
+        !file.is_lazy() && file.cap < (FsCap::Cache {}) && spans(&file.layout, *offset, end)
     }
 
     /// Queues a write that needs exclusive access.
@@ -146,16 +144,8 @@ impl Fs {
     /// whether that is so.
     fn end_turn(&mut self, ino: Ino, out: &mut Vec<Output>) -> bool {
         let keeps = self.files[&ino].cap >= FsCap::Cache {};
-        if !keeps && !mutant(Mutant::EarlyUnwritten) {
-            if !self.is_written(ino, out) {
-                return false;
-            }
-            if self.files[&ino].is_longer() {
-                self.tell_time(ino, u64::MAX, out);
-            }
-            if self.files[&ino].is_telling() {
-                return false;
-            }
+        if !keeps && !self.is_with_others(ino, out) {
+            return false;
         }
         let file = self.files.get_mut(&ino).expect("just seen");
         file.alone = Alone::No;
@@ -166,6 +156,18 @@ impl Fs {
         self.request(FsCall::Alone { ino, ends: true }, Purpose::Said, out);
         self.let_go(ino);
         true
+    }
+
+    /// Whether everything written is in objects and the file's size is reported; sees to it.
+    #[nacre_types::planted]
+    fn is_with_others(&mut self, ino: Ino, out: &mut Vec<Output>) -> bool {
+        if !self.is_written(ino, out) {
+            return false;
+        }
+        if self.files[&ino].is_longer() {
+            self.tell_time(ino, u64::MAX, out);
+        }
+        !self.files[&ino].is_telling()
     }
 
     // ── answered before it is written ───────────────────────────────────────────────────

@@ -88,16 +88,20 @@ impl Fs {
             out,
         );
     }
+    /// Data that others may have written since is read again; what they cannot have written is
+    /// current.
+    #[nacre_types::planted]
+    fn drop_shared(&mut self, ino: Ino, range: &Range<u64>) {
+        let is_shared = |file: &File| file.cap.is_shared();
+        if self.files.get(&ino).is_some_and(is_shared) {
+            self.cache.drop_clean_of(ino, range.clone());
+        }
+    }
     /// The server knows it, or refuses it.
     pub(super) fn propagated(&mut self, call: CallId, ino: Ino, forgets: Option<Range<u64>>) {
         let is_synchronized = forgets.is_some();
-        let is_shared = self
-            .files
-            .get(&ino)
-            .is_some_and(|file| file.cap.is_shared());
-        // Data that others cannot have written is current.
-        if let Some(range) = forgets.filter(|_| is_shared && !mutant(Mutant::SynchronizedKept)) {
-            self.cache.drop_clean_of(ino, range);
+        if let Some(range) = forgets {
+            self.drop_shared(ino, &range);
         }
         // The caller that synchronizes may be another program than the writer, which is told, too.
         let errno = if is_synchronized {

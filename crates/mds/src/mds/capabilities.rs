@@ -102,10 +102,8 @@ impl Mds {
         }
     }
     /// Whether another client has not reported a file's size yet.
+    #[nacre_types::planted]
     fn waits_for_writer(&mut self, client: ClientId, number: u64, ino: Ino) -> bool {
-        if mutant(Mutant::WriterNotAsked) {
-            return false;
-        }
         match self.capabilities.looks.get(&(client, number)).copied() {
             Some((writer, number)) => !self.caps.is_answered(ino, writer, number),
             None => {

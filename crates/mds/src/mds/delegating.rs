@@ -141,6 +141,7 @@ impl Mds {
 
     /// Whether a request has to wait until another client has reported what it did: to what the
     /// request names, and, as soon as that is known, to what its answer shows or what it changes.
+    #[nacre_types::planted]
     pub(super) fn waits_for_delegations(
         &mut self,
         client: ClientId,
@@ -150,7 +151,7 @@ impl Mds {
         // Requests executed before wait for nothing, and a client's own changes happened where no
         // other client may act.
         let is_done = request.again.is_some() || request.foretold.is_some();
-        if self.delegations.is_empty() || is_done || mutant(Mutant::DelegationsKept) {
+        if self.delegations.is_empty() || is_done {
             return false;
         }
         // What names refer to, before other ranks are asked: inodes locked by them cannot be given

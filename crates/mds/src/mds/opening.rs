@@ -57,12 +57,9 @@ impl Reading {
                 }
                 return Ok(Read::All);
             };
-            let (at, before, mut bytes) = (self.object, self.next, payload.concat());
+            let (at, before, bytes) = (self.object, self.next, payload.concat());
             if let Some(held) = self.followed.remove(at) {
                 lengths.note(at, held.length() + bytes.len() as u64);
-                if mutant(Mutant::FollowedNotReadAgain) {
-                    bytes.clear();
-                }
                 let is_same = |reply: &SubReply| match reply {
                     SubReply::Checksum { crc, length } => held.is_same(*crc, *length),
                     _ => false,
@@ -85,6 +82,12 @@ impl Reading {
         }
         Ok(Read::Partly)
     }
+}
+
+/// Numbers that clients were told but that are in no batch come back with their resent requests.
+#[nacre_types::planted]
+fn first_serial(is_new: bool, serial: u64) -> u64 {
+    if is_new { serial } else { serial + EARLY_MAX }
 }
 
 impl Mds {
@@ -265,13 +268,7 @@ impl Mds {
             }
         }
         self.transactions.on_inherited();
-        // Numbers that clients were told but that are in no batch come back with their resent
-        // requests.
-        let serial = if is_new || mutant(Mutant::NumbersReused) {
-            serial
-        } else {
-            serial + EARLY_MAX
-        };
+        let serial = first_serial(is_new, serial);
         self.journal = Journal::behind(
             next,
             object,
@@ -284,12 +281,7 @@ impl Mds {
         self.hurry();
         self.caps.number_from(self.since << 24);
         self.delegations.number_from(self.since << 24);
-        self.expected = self
-            .sessions
-            .keys()
-            .copied()
-            .filter(|_| !mutant(Mutant::ClientsNotAwaited))
-            .collect();
+        self.expected = self.clients_to_await();
         self.quiet_until = self.now + GRACE;
         self.tells_first = true;
         self.probe_forgotten();
@@ -325,6 +317,12 @@ impl Mds {
             );
         }
     }
+    /// Those whose resent requests must be executed before others'.
+    #[nacre_types::planted]
+    fn clients_to_await(&self) -> BTreeSet<ClientId> {
+        self.sessions.keys().copied().collect()
+    }
+    #[nacre_types::planted]
     fn inherit_answer(&mut self, answered: Answered, batch: u64) {
         let Answered {
             client,
@@ -332,11 +330,11 @@ impl Mds {
             safe_below,
             reply,
         } = answered;
-        let session = self
+        let Some(session) = self
             .sessions
             .get_mut(&client)
-            .filter(|session| session.instance == instance);
-        let Some(session) = session.filter(|_| !mutant(Mutant::AnswersForgotten)) else {
+            .filter(|session| session.instance == instance)
+        else {
             return;
         };
         session.safe_below = session.safe_below.max(safe_below);

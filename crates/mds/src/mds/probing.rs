@@ -137,13 +137,12 @@ impl Probing {
 impl Mds {
     /// A client executes nothing any more: examines what it had open for writing.
     pub(super) fn begin_probing(&mut self, client: ClientId) {
-        let files = self
-            .writers
-            .of(client)
-            .into_iter()
-            .filter(|_| !mutant(Mutant::NothingProbed))
-            .collect();
+        let files = self.written_by(client);
         self.probing.clients.insert(client, files);
+    }
+    #[nacre_types::planted]
+    fn written_by(&self, client: ClientId) -> BTreeSet<Ino> {
+        self.writers.of(client).into_iter().collect()
     }
     /// The same for all clients with open files whose sessions were ended by a repair.
     pub(super) fn probe_forgotten(&mut self) {

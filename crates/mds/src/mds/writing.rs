@@ -281,19 +281,11 @@ impl Mds {
             clients,
             answers,
             stale: stale.into_iter().collect(),
-            writers: if mutant(Mutant::WritersUnnamed) {
-                Vec::new()
-            } else {
-                self.writers.all()
-            },
-            transactions: if mutant(Mutant::TransactionsUnnamed) {
-                Vec::new()
-            } else {
-                self.transactions.all(safe)
-            },
+            writers: self.writers.all(),
+            transactions: self.transactions.all(safe),
             fenced: self.all_fenced(),
         };
-        let bytes = head.to_bytes();
+        let bytes = encoded(head);
         let ops = vec![SubOp::WriteFull {
             length: bytes.len() as u64,
         }];
@@ -334,6 +326,12 @@ impl Mds {
         // Requests that waited for a shorter journal.
         self.try_again = true;
     }
+}
+
+/// The bytes of the journal's head.
+#[nacre_types::planted]
+fn encoded(head: JournalHead) -> Vec<u8> {
+    head.to_bytes()
 }
 
 fn changes(set: Vec<(Bytes, Bytes)>, removed: Vec<Bytes>) -> Vec<SubOp> {
