@@ -14,12 +14,15 @@ use crate::format::keys;
 use crate::format::object::Head;
 use crate::format::value::Value;
 use crate::memtable::{Known, MemTable};
-use crate::{Mutant, mutant};
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use indexmap::IndexMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+#[cfg(feature = "mutants")]
+#[path = "mutants/tables.rs"]
+mod planted;
 
 /// Index records in memory. Invariant: of a head that is in several layers, the first one of the
 /// picture has the newest value.
@@ -137,21 +140,13 @@ impl Tables {
     }
 
     /// The record under `key`, or its absence; `None` if only the index knows.
+    #[nacre_types::planted]
     pub(crate) fn get(&mut self, key: &[u8]) -> Option<Option<Value>> {
         if keys::is_head(key) {
-            if mutant(Mutant::OldHeadFirst)
-                && let Some(value) = self.cache.get(key)
-            {
+            if let Some(value) = self.head_of_tables(key) {
                 return Some(value.clone());
             }
-            let leaving = self.leaving.as_ref().map(|leaving| &*leaving.table);
-            let leaving = leaving.filter(|_| !mutant(Mutant::LeavingNotAsked));
-            let tables = [Some(&self.active), self.frozen.as_deref(), leaving];
-            let known = tables
-                .into_iter()
-                .flatten()
-                .find_map(|table| table.head(key));
-            if let Some(value) = known.or_else(|| self.cache.get(key)) {
+            if let Some(value) = self.cache.get(key) {
                 return Some(value.clone());
             }
             return self.staged.get(key);
@@ -235,6 +230,16 @@ impl Tables {
             *next += 1;
             self.cache.set(key, value.clone());
         }
+    }
+    /// A head in the newest of the tables that have it. (The cache may have an older one.)
+    #[nacre_types::planted]
+    fn head_of_tables(&self, key: &[u8]) -> Option<&Option<Value>> {
+        let leaving = self.leaving.as_ref().map(|leaving| &*leaving.table);
+        let tables = [Some(&self.active), self.frozen.as_deref(), leaving];
+        tables
+            .into_iter()
+            .flatten()
+            .find_map(|table| table.head(key))
     }
     /// Bytes of memory of the tables' records.
     pub(crate) fn bytes(&self) -> usize {
@@ -345,10 +350,11 @@ impl PendingBlocks {
         }
     }
     /// The block that this transaction left in the log is at its place; a newer one stays pending.
+    #[nacre_types::planted]
     pub(crate) fn settled(&mut self, unit: u64, transaction: u64) {
         if let Some(pending) = self.by_unit.get(&unit)
             && !pending.beside
-            && (mutant(Mutant::SettledNewer) || pending.transaction == transaction)
+            && pending.transaction == transaction
         {
             self.deferred -= 1;
             self.by_unit.swap_remove(&unit);
