@@ -47,7 +47,7 @@ pub(super) fn unwritten_of(
 ) -> Option<Option<Ino>> {
     mutant(Mutant::CopiedUnwritten).then(|| {
         fs.is_written(*from, out);
-        (!fs.is_written(*to, out)).then_some(*to)
+        (!fs.is_written(*to, out) && to != from).then_some(*to)
     })
 }
 
