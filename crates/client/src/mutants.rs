@@ -1,8 +1,9 @@
 //! Plausible bugs of a client, switched on one at a time at run time to prove that the tests notice
 //! (`./x mutants`; `tests/mutants.rs`).
 //!
-//! The roles do not contain them. `mutants/` has a wrapper for each role, which spoils what the role
-//! is told, remembers and says. With the feature `mutants` the stories run the wrappers ([`broken`]).
+//! The roles do not contain them. `mutants/` has a wrapper for each role, which spoils what the
+//! role is told, remembers and says. With the feature `mutants` the stories run the wrappers,
+//! `broken`.
 
 /// The roles with the bug that is switched on.
 #[cfg(feature = "mutants")]

@@ -29,6 +29,6 @@ pub use ahead::LookAhead;
 pub use ask::{Ask, CallId, Given, Outcome};
 pub use fs::{Fs, FsConfig, State};
 pub use inquiry::Inquiry;
+pub use mutants::Mutant;
 #[cfg(feature = "mutants")]
 pub use mutants::set_mutant;
-pub use mutants::{Mutant, mutant};

@@ -40,6 +40,6 @@ pub mod writers;
 
 pub use followed::Followed;
 pub use followers::followers;
+pub use mutants::Mutant;
 #[cfg(feature = "mutants")]
 pub use mutants::set_mutant;
-pub use mutants::{Mutant, mutant};

@@ -1,6 +1,6 @@
 //! Plausible bugs of monitors, switched on one at a time at run time to prove that the tests notice
-//! (`./x mutants`; `tests/mutants.rs`). Compiled only with the feature `mutants`; otherwise
-//! [`mutant`] is a constant `false`.
+//! (`./x mutants`; `tests/mutants.rs`). They are in `mutants/`, a file for each that has decisions
+//! which they spoil (`#[nacre_types::planted]`), and compiled only with the feature `mutants`.
 
 nacre_types::planted_bugs! {
     /// A lease gets the number of the last one that is there, plus one: a number that was revoked comes again.

@@ -31,7 +31,7 @@ pub use attributes::{HEADER_ATTR, USER_ATTR, VERSION_ATTR, user_attr, version_of
 pub use context::{Context, Source};
 pub use evaluate::{Outcome, Setting, Update, evaluate};
 pub use fetched::{Fetched, Want};
+pub use mutants::Mutant;
 #[cfg(feature = "mutants")]
 pub use mutants::set_mutant;
-pub use mutants::{Mutant, mutant};
 pub use view::{COPY_ENTRIES_MAX, EFFECTS_MAX, Stop, View};

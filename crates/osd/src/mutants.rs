@@ -1,6 +1,6 @@
 //! Plausible bugs, switched on one at a time at run time to prove that the tests and the simulator
-//! notice (`./x mutants`). Compiled only with the feature `mutants`; otherwise [`mutant`] is a
-//! constant `false`.
+//! notice (`./x mutants`). They are in `mutants/`, a file for each that has decisions which they
+//! spoil (`#[nacre_types::planted]`), and compiled only with the feature `mutants`.
 
 nacre_types::planted_bugs! {
     /// Peering trusts the longest log instead of the last activated interval's.

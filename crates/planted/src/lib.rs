@@ -1,17 +1,20 @@
 //! The attribute `#[planted]` (as `#[nacre_types::planted]`): a decision that planted bugs spoil
-//! (ADR 0010). The decision does not contain them; they are in the file `mutants.rs` of its crate.
+//! (ADR 0010). The decision does not contain them.
 //!
 //! ```text
-//!  #[planted]                                      fn is_due(&self, now: Time) -> bool {
-//!  fn is_due(&self, now: Time) -> bool {               #[cfg(feature = "mutants")]
-//!      self.at <= now                        ──▶       if let Some(spoiled) = planted::is_due(self, &now) {
-//!  }                                                       return spoiled;
-//!                                                      }
-//!                                                      self.at <= now
-//!                                                  }
+//!  #[planted]
+//!  fn is_due(&self, now: Time) -> bool { self.at <= now }
+//!    │
+//!    ▼
+//!  fn is_due(&self, now: Time) -> bool {
+//!      #[cfg(feature = "mutants")]
+//!      if let Some(spoiled) = planted::is_due(self, &now) { return spoiled; }
+//!      self.at <= now
+//!  }
 //! ```
-//! The function of the same name in `mutants.rs` returns nothing if none of its bugs is switched on.
-//! It gets references as they are, and a reference to every other argument.
+//! `planted` is a child module of the file, in `src/mutants/` of its crate. Its function of the
+//! same name returns nothing if none of its bugs is switched on. It gets references as they are,
+//! and a reference to every other argument.
 #![forbid(unsafe_code)]
 
 use proc_macro::{Delimiter, Group, TokenStream, TokenTree};

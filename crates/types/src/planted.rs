@@ -1,5 +1,6 @@
 //! [`planted_bugs!`](crate::planted_bugs): switches for plausible bugs of a crate that its tests
-//! must detect; [`prove`] checks that they do.
+//! must detect; [`prove`] checks that they do. [`planted`](macro@crate::planted) is the attribute
+//! of a decision that they spoil (ADR 0010).
 //!
 //! A crate's `tests/mutants.rs` names a story for each bug: a test that passes without the bug and
 //! fails with it.

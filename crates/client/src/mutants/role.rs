@@ -289,7 +289,7 @@ impl Client {
         false
     }
 
-    /// The operation that failed seems to have been sent last. Returns where it was, to be restored.
+    /// The operation that failed seems to have been sent last. Returns its place, to be restored.
     fn spoil_place(&mut self, message: &Message) -> Option<(u64, u64)> {
         let Message::OpReply(reply, _) = message else {
             return None;

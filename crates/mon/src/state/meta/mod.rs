@@ -372,19 +372,12 @@ impl Meta {
                     return exceeded("bytes of leases and their owners' names", LEASES_BYTES_MAX);
                 }
                 self.leases_bytes += bytes_of_lease(&holding);
-                self.last_lease = self.next_lease();
+                let lease = self.next_lease();
+                self.last_lease = lease;
                 self.leases_changed += 1;
-                self.leases.insert(
-                    self.last_lease,
-                    Lease {
-                        holding,
-                        keys: BTreeSet::new(),
-                    },
-                );
-                Ok(MetaResult::Granted {
-                    lease: self.last_lease,
-                    ttl_ms,
-                })
+                let keys = BTreeSet::new();
+                self.leases.insert(lease, Lease { holding, keys });
+                Ok(MetaResult::Granted { lease, ttl_ms })
             }
             MetaAct::Revoke { lease } => {
                 let keys = self
