@@ -214,7 +214,7 @@ fn show_and_count(output: impl Read) -> (Vec<(String, u64)>, Vec<String>) {
 pub fn mutants() -> Result<()> {
     let workspace = Workspace::load()?;
     mutants_available(&workspace)?;
-    for role in ["nacre-store", "nacre-mon", "nacre-client"] {
+    for role in ["nacre-planted", "nacre-store", "nacre-mon", "nacre-client"] {
         cargo([
             "test",
             "--locked",
