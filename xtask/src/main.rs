@@ -142,7 +142,7 @@ const VERBS: &[Verb] = &[
     (
         "profile",
         "[--base-port PORT]",
-        "makes bench/nacre.profdata again, with which release binaries are compiled (needs llvm-tools; 15 minutes)",
+        "makes bench/nacre.profdata again, for release builds (needs llvm-tools; 15 minutes)",
         profile::run,
     ),
     (

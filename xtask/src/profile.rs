@@ -33,19 +33,24 @@ const LOAD_MAX: Duration = Duration::from_mins(5);
 /// Separates flags in `CARGO_ENCODED_RUSTFLAGS`.
 const SEPARATOR: char = '\u{1f}';
 
-/// What is counted, and a tour (faults, recovery, files): small operations dominate by their number.
+/// What is counted, and a tour (faults, recovery, files). Small operations dominate by number.
 const LOADS: &[&str] = &[
     "bench object prepare --size 4096 --objects 5000 --set small",
-    "bench object overwrite --size 4096 --depth 16 --objects 5000 --set small --prepared --keep --seconds 6",
-    "bench object overwrite --size 4096 --depth 1 --objects 5000 --set small --prepared --keep --seconds 4",
-    "bench object read --size 4096 --depth 16 --objects 5000 --set small --prepared --keep --seconds 4",
-    "bench object read --size 4096 --depth 1 --objects 5000 --set small --prepared --keep --seconds 2",
+    "bench object overwrite --size 4096 --depth 16 --objects 5000 --set small \
+     --prepared --keep --seconds 6",
+    "bench object overwrite --size 4096 --depth 1 --objects 5000 --set small --prepared \
+     --keep --seconds 4",
+    "bench object read --size 4096 --depth 16 --objects 5000 --set small --prepared \
+     --keep --seconds 4",
+    "bench object read --size 4096 --depth 1 --objects 5000 --set small --prepared \
+     --keep --seconds 2",
     "bench object omap --size 100 --depth 16 --objects 5000 --seconds 4",
     "bench object write --size 4096 --depth 16 --objects 10000000 --seconds 4",
     "bench object write --size 4194304 --depth 16 --objects 64 --seconds 4",
     "bench object read --size 4194304 --depth 16 --objects 64 --seconds 4",
     "bench object prepare --size 4096 --objects 100000 --set many",
-    "bench object overwrite --size 4096 --depth 16 --objects 100000 --set many --prepared --keep --seconds 6",
+    "bench object overwrite --size 4096 --depth 16 --objects 100000 --set many \
+     --prepared --keep --seconds 6",
     "bench call --seconds 4",
     "bench meta --sets 1000 --watchers 1000 --changes 10",
     "fs create home",
@@ -81,6 +86,8 @@ pub fn cargo<const N: usize>(workspace: &Workspace, arguments: [&str; N]) -> Res
     }
     let mut flag = OsString::from("-Cprofile-use=");
     flag.push(named);
+    // Functions that have changed since are not worth a warning each.
+    flag.push(format!("{SEPARATOR}-Cllvm-args=-no-pgo-warn-mismatch"));
     Ok(with_flag(step::cargo(arguments), flag))
 }
 
@@ -196,7 +203,8 @@ fn merger() -> Result<PathBuf> {
         .find(|program| step::program(program).args(["--version"]).succeeds())
         .with_context(|| {
             format!(
-                "no llvm-profdata of LLVM {major}: `rustup component add llvm-tools`, or install your distribution's llvm-{major}"
+                "no llvm-profdata of LLVM {major}: `rustup component add llvm-tools`, or install \
+                 llvm-{major} of your distribution"
             )
         })
 }

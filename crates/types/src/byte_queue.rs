@@ -1,7 +1,7 @@
 //! A queue of byte strings in few pieces of memory.
 //!
 //! ```text
-//!  pieces:  │ aaa bbbb cc ····· │   │ dddd e ffff ····· │      each of PIECE bytes, or one long string
+//!  pieces:  │ aaa bbbb cc ····· │   │ dddd e ffff ····· │   of PIECE bytes, or one long string
 //!  places:     0   0    0               1   1  1               piece, start, length; oldest first
 //! ```
 //! Logs grow at their end and are trimmed at their beginning. An allocation of its own per entry is

@@ -1,8 +1,8 @@
 //! Entries of one omap that arrived in key order, as a log's do.
 //!
 //! An entry is copied behind the one before it ([`ByteQueue`]), and nothing else is kept of it: the
-//! entries of the PGs' logs are most of what a memtable is given, and nearly all of them are removed
-//! again, oldest first, before a checkpoint looks at them.
+//! entries of the PGs' logs are most of what a memtable is given, and nearly all are removed again,
+//! oldest first, before a checkpoint looks at them.
 //!
 //! ```text
 //!  state u8 │ length of the key u32 │ key in the omap │ value
