@@ -6,9 +6,9 @@
 //!  ./x build, bench, show, chaos, sim, test ◀── rustc -Cprofile-use ◀───────┘
 //! ```
 //! Half of an OSD's own time is spent waiting for its code and data: with the counts, what runs
-//! together lies together, and branches fall through where they usually go. It saves a fifth of the
-//! CPU of an overwrite and of a read (`bench/README.md`). Functions without counts are compiled as
-//! without a profile. After a function has changed, its counts are ignored: an old profile costs
+//! together lies together, and branches fall through where they usually go. It saved a fifth of the
+//! CPU of an overwrite and of a read when it was first tried. Functions without counts are compiled
+//! as without a profile. After a function has changed, its counts are ignored: an old profile costs
 //! speed, never correctness. So it is made again (`./x profile`) when the short ways have changed
 //! much, not with every commit: each version stays in the repository's history.
 //!
@@ -62,7 +62,7 @@ fn kept(workspace: &Workspace) -> PathBuf {
     workspace.root.join("bench/nacre.profdata")
 }
 
-/// Cargo for a release build.
+/// Cargo for a release build, with the profile if there is one.
 ///
 /// # Errors
 /// When the profile cannot be read.
@@ -84,15 +84,15 @@ pub fn cargo<const N: usize>(workspace: &Workspace, arguments: [&str; N]) -> Res
         fs::write(&new, profile).context("copying the profile")?;
         fs::rename(&new, &named).context("naming the profile")?;
     }
-    let mut flag = OsString::from("-Cprofile-use=");
-    flag.push(named);
+    let mut used = OsString::from("-Cprofile-use=");
+    used.push(named);
     // Functions that have changed since are not worth a warning each.
-    flag.push(format!("{SEPARATOR}-Cllvm-args=-no-pgo-warn-mismatch"));
-    Ok(with_flag(step::cargo(arguments), flag))
+    let quiet = "-Cllvm-args=-no-pgo-warn-mismatch".into();
+    Ok(with_flags(step::cargo(arguments), &[used, quiet]))
 }
 
-/// Adds a flag to those that the user has set.
-fn with_flag(cargo: Step, flag: OsString) -> Step {
+/// Adds flags to those that the user has set.
+fn with_flags(cargo: Step, more: &[OsString]) -> Step {
     let mut flags = match std::env::var_os("CARGO_ENCODED_RUSTFLAGS") {
         Some(encoded) => encoded,
         None => std::env::var("RUSTFLAGS")
@@ -102,10 +102,12 @@ fn with_flag(cargo: Step, flag: OsString) -> Step {
             .join(&SEPARATOR.to_string())
             .into(),
     };
-    if !flags.is_empty() {
-        flags.push(SEPARATOR.to_string());
+    for flag in more {
+        if !flags.is_empty() {
+            flags.push(SEPARATOR.to_string());
+        }
+        flags.push(flag);
     }
-    flags.push(flag);
     cargo.env("CARGO_ENCODED_RUSTFLAGS", flags)
 }
 
@@ -129,7 +131,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let mut flag = OsString::from("-Cprofile-generate=");
     flag.push(&raw);
     let arguments = ["build", "--release", "--locked", "--package", "nacre-cli"];
-    with_flag(step::cargo(arguments), flag)
+    with_flags(step::cargo(arguments), &[flag])
         .args(["--package", "nacre-floor"])
         .env("CARGO_TARGET_DIR", &build)
         .run()?;

@@ -37,24 +37,24 @@ pub fn mutants_available(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Hundreds of seeds need optimised code, so this is always the release profile.
-fn simulator(workspace: &Workspace, planted: bool) -> Result<Step> {
+/// Cargo runs or builds a program of the simulator. Hundreds of seeds need optimised code, so this
+/// is always the release profile.
+fn simulator(workspace: &Workspace, verb: &str, program: &str, planted: bool) -> Result<Step> {
     let features: &[&str] = if planted {
         &["--features", "mutants"]
     } else {
         &[]
     };
     let arguments = [
-        "run",
+        verb,
         "--release",
         "--locked",
         "--package",
         "nacre-sim",
         "--bin",
-        "sim",
+        program,
     ];
-    let cargo = profile::cargo(workspace, arguments)?;
-    Ok(cargo.args(features).args(["--"]))
+    Ok(profile::cargo(workspace, arguments)?.args(features))
 }
 
 /// `./x sim --seed N | --seeds N [--mutant M]`; the simulator reads the arguments itself.
@@ -77,7 +77,10 @@ pub fn run(arguments: &[String]) -> Result<()> {
                 .parse()
                 .with_context(|| format!("`{count}` is no number of seeds"))?,
         ),
-        _ => simulator(&workspace, planted)?.args(arguments).run(),
+        _ => simulator(&workspace, "run", "sim", planted)?
+            .args(["--"])
+            .args(arguments)
+            .run(),
     }
 }
 
@@ -131,21 +134,7 @@ fn on_all_cores(
     planted: bool,
     arguments: impl Fn(u64, u64) -> Vec<String>,
 ) -> Result<(Vec<String>, BTreeMap<String, u64>)> {
-    let features: &[&str] = if planted {
-        &["--features", "mutants"]
-    } else {
-        &[]
-    };
-    let build = [
-        "build",
-        "--release",
-        "--locked",
-        "--package",
-        "nacre-sim",
-        "--bin",
-        program,
-    ];
-    profile::cargo(workspace, build)?.args(features).run()?;
+    simulator(workspace, "build", program, planted)?.run()?;
     let binary = workspace.target.join("release").join(program);
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let mut running = Vec::new();

@@ -18,11 +18,11 @@
 use crate::config::Timing;
 use nacre_types::{Epoch, Instance, OsdId, Time};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 #[cfg(feature = "mutants")]
 #[path = "mutants/heartbeat.rs"]
 mod planted;
-use std::time::Duration;
 
 #[derive(Clone, Debug)]
 struct Peer {

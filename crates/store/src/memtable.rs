@@ -107,13 +107,13 @@ pub(crate) struct MemTable {
     bytes: usize,
 }
 
-/// The same for a separate entry, whose key lacks the omap's number.
-const fn charge_appended(bytes: usize) -> usize {
-    keys::OMAP_PREFIX + bytes + OVERHEAD
-}
-
 fn charge(key: &[u8], value: &Option<Value>) -> usize {
     key.len() + value.as_ref().map_or(0, Value::len) + OVERHEAD
+}
+/// The same for a separate entry with these bytes of key and value, where the key lacks the omap's
+/// number.
+const fn charge_appended(bytes: usize) -> usize {
+    keys::PREFIX + bytes + OVERHEAD
 }
 
 impl MemTable {
@@ -160,16 +160,17 @@ impl MemTable {
 
     pub(crate) fn set(&mut self, key: Bytes, value: Option<Value>) {
         self.bytes += charge(&key, &value);
-        let length = key.len();
         if keys::is_head(&key) {
             if let (_, Some(old)) = self.heads.set(&key, value) {
-                self.bytes -= length + old.map_or(0, |v| v.len()) + OVERHEAD;
+                self.bytes -= charge(&key, &old);
             }
-            return;
+        } else if let Some((key, value)) = self.set_apart(key, value) {
+            self.insert(key, value);
         }
-        let Some((key, value)) = self.set_apart(key, value) else {
-            return;
-        };
+    }
+    /// Puts a record that is counted already into the tree.
+    fn insert(&mut self, key: Bytes, value: Option<Value>) {
+        let length = key.len();
         if let Some(old) = self.records.insert(Key::new(key), value) {
             self.bytes -= length + old.map_or(0, |v| v.len()) + OVERHEAD;
         }
@@ -219,7 +220,7 @@ impl MemTable {
         let Some(number) = keys::omap_number(&key) else {
             return Some((key, value));
         };
-        let own = &key[keys::OMAP_PREFIX..];
+        let own = &key[keys::PREFIX..];
         let short = value.as_ref().map(Value::bytes);
         let short = short.filter(|value| value.len() <= APPENDED_BYTES_MAX);
         let may_begin = self.appended.len() < APPENDED_MAX && short.is_some();
@@ -245,12 +246,8 @@ impl MemTable {
         self.heads.freeze();
         for (number, entries) in std::mem::take(&mut self.appended) {
             for (key, value) in entries.range(Edge::Before, Edge::Behind) {
-                let key = keys::omap(number, key);
-                let length = key.len();
-                let value = Some(Bytes::copy_from_slice(value).into());
-                if let Some(old) = self.records.insert(Key::new(key), value) {
-                    self.bytes -= length + old.map_or(0, |v| v.len()) + OVERHEAD;
-                }
+                let value = Bytes::copy_from_slice(value).into();
+                self.insert(keys::omap(number, key), Some(value));
             }
         }
         self.appended_count = 0;
@@ -263,7 +260,7 @@ impl MemTable {
         if let Some(entries) =
             keys::omap_number(&from).and_then(|number| self.appended.get_mut(&number))
         {
-            let prefix = &from[..keys::OMAP_PREFIX];
+            let prefix = &from[..keys::PREFIX];
             let (count, size) = entries.remove(Edge::of(&from, prefix), Edge::of(&to, prefix));
             self.appended_count -= count;
             self.bytes -= size + count * charge_appended(0);
@@ -307,7 +304,7 @@ impl MemTable {
 
     pub(crate) fn get(&self, key: &[u8]) -> Known {
         if let Some(entries) = keys::omap_number(key).and_then(|number| self.appended.get(&number))
-            && let Some(value) = entries.get(&key[keys::OMAP_PREFIX..])
+            && let Some(value) = entries.get(&key[keys::PREFIX..])
         {
             return Known::Value(Some(Bytes::copy_from_slice(value).into()));
         }
@@ -372,7 +369,7 @@ impl MemTable {
         let number = keys::omap_number(from);
         let apart = number.and_then(|number| Some((number, self.appended.get(&number)?)));
         let apart = apart.into_iter().flat_map(|(number, entries)| {
-            let prefix = &from[..keys::OMAP_PREFIX];
+            let prefix = &from[..keys::PREFIX];
             let within = entries.range(Edge::of(from, prefix), Edge::of(to, prefix));
             within.map(move |(key, value)| {
                 let value = Bytes::copy_from_slice(value);

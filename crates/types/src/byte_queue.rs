@@ -173,8 +173,8 @@ mod tests {
     use super::*;
     use crate::random::SplitMix64;
 
-    /// The same as a queue of vectors, whatever is done to it, also with strings around the length
-    /// of a piece; and it keeps no memory of what was removed but one piece.
+    /// The same as a queue of vectors, also with strings around the length of a piece; and it keeps
+    /// no memory of what was removed but one piece.
     #[test]
     fn it_is_a_queue() {
         for seed in 0..200 {

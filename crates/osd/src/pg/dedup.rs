@@ -30,7 +30,7 @@
 //! reading is given one and asks again (`OpFailure::Undated`), but only in PGs that have forgotten
 //! a client. A horizon is never stored or sent; the fact that there is one is both.
 
-use super::log::{PgLog, entry_bytes};
+use super::log::entry_bytes;
 use super::ring::Ring;
 use nacre_types::{ClientId, Instance, ObjectId, Time, Version};
 use nacre_wire::Record;
@@ -161,7 +161,7 @@ pub struct DedupTable {
 
 impl DedupTable {
     /// Builds the memory from the log and from records and marks that are loaded or adopted now.
-    pub fn restore(old: Dedup, log: &PgLog, now: Time) -> Self {
+    pub fn restore(old: Dedup, log: impl IntoIterator<Item = Record>, now: Time) -> Self {
         let mut table = Self {
             horizon: old.forgot.then_some(now),
             ..Self::default()
@@ -185,8 +185,8 @@ impl DedupTable {
             (client.from, client.gap) = (from, now);
             client.remember(record, true, &mut table.bytes);
         }
-        for entry in log.entries() {
-            table.on_entry(&entry.to_record(), now);
+        for entry in log {
+            table.on_entry(&entry, now);
         }
         table
     }
@@ -587,8 +587,7 @@ mod tests {
             (Seen::Stranger(Time(20)), Seen::New)
         );
         // Loaded entries count as seen at the time of loading.
-        let mut loaded =
-            DedupTable::restore(table.beyond(Version::NONE), &PgLog::default(), Time(500));
+        let mut loaded = DedupTable::restore(table.beyond(Version::NONE), [], Time(500));
         assert_eq!(loaded.seen(&who(2, 2)), Seen::Stranger(Time(500)));
         assert_eq!(loaded.forget_oldest(1)[0].client, ClientId(3));
         assert!(loaded.forget_oldest(1).is_empty());

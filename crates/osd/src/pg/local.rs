@@ -29,7 +29,7 @@ use nacre_store::{ObjectKey, Op, Transaction};
 use nacre_types::{Epoch, ObjectId, PgId, Time, Version};
 use nacre_wire::msg::client::RequestId;
 use nacre_wire::msg::replication::{ClientMark, Dedup, Missing, PgInfo, Totals, Undone};
-use nacre_wire::{Malformed, Record, Wire};
+use nacre_wire::{Malformed, Record, RecordView, Wire};
 use std::collections::BTreeSet;
 
 /// The state of a PG at one OSD.
@@ -135,8 +135,8 @@ impl Local {
         if entries.is_sorted_by_key(|entry| entry.version())
             && entries.first().is_none_or(|e| e.version() > meta.tail)
         {
-            let log = PgLog::restore(meta.tail, meta.head, entries);
-            let dedup = DedupTable::restore(old, &log, now);
+            let log = PgLog::restore(meta.tail, meta.head, &entries);
+            let dedup = DedupTable::restore(old, entries, now);
             let mut local = Self::new(pg, meta.pg_num);
             (local.log, local.missing, local.lost, local.dedup) = (log, missing, lost, dedup);
             (local.undone, local.clones_known) = (undone, meta.clones_known);
@@ -256,7 +256,7 @@ impl Local {
     /// records.
     pub fn trim(&mut self, version: Version, ops: &mut Ops) {
         let tail = self.log.tail();
-        if version <= tail {
+        if version <= tail || self.log.trimmed_by(version).len() == 0 {
             return;
         }
         let (mut kept, mut clients) = (Vec::new(), BTreeSet::new());
@@ -294,9 +294,6 @@ impl Local {
             }
         }
         self.log.trim(version);
-        if self.log.tail() == tail {
-            return;
-        }
         self.set(ops, kept);
         // One range, adjacent to the previous one: so the log takes little space in the store's
         // memtable.
@@ -555,7 +552,8 @@ impl Local {
                 .collect(),
         );
         self.set(ops, theirs);
-        self.dedup = DedupTable::restore(dedup.clone(), &self.log, now);
+        let log = self.log.entries().map(RecordView::to_record);
+        self.dedup = DedupTable::restore(dedup.clone(), log, now);
     }
 
     /// Moves the backfill cursor.

@@ -42,7 +42,7 @@ impl PgLog {
     /// # Panics
     /// When it violates the invariants: the caller has verified it.
     #[must_use]
-    pub fn restore(tail: Version, head: Version, entries: Vec<Record>) -> Self {
+    pub fn restore(tail: Version, head: Version, entries: &[Record]) -> Self {
         let head = entries
             .last()
             .map_or(head, |last| head.max(last.version()))
@@ -52,7 +52,7 @@ impl PgLog {
             head,
             ..Self::default()
         };
-        for entry in &entries {
+        for entry in entries {
             log.push(entry);
         }
         log.check();
@@ -176,18 +176,19 @@ impl PgLog {
     }
 
     /// The entries that [`Self::trim`] would remove, oldest first.
-    pub fn trimmed_by(&self, version: Version) -> impl Iterator<Item = RecordView<'_>> {
+    pub fn trimmed_by(&self, version: Version) -> impl ExactSizeIterator<Item = RecordView<'_>> {
         self.entries().take(self.up_to(version))
     }
 
     /// Trims everything up to `version`.
     pub fn trim(&mut self, version: Version) {
-        let (mut count, mut bytes, mut tail) = (0, 0, self.tail);
-        for entry in self.trimmed_by(version) {
-            (count, bytes, tail) = (count + 1, bytes + entry_bytes(entry), entry.version());
-        }
+        let count = self.up_to(version);
+        let last = count.checked_sub(1).and_then(|last| self.entry(last));
+        let Some(tail) = last.map(|last| last.version()) else {
+            return;
+        };
+        self.bytes -= self.entries().take(count).map(entry_bytes).sum::<usize>();
         self.entries.remove_front(count);
-        self.bytes -= bytes;
         self.tail = tail;
     }
 

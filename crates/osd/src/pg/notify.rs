@@ -91,7 +91,7 @@ impl Primary {
     /// now.
     fn begin_notify(
         &mut self,
-        op: Box<Pending>,
+        mut op: Box<Pending>,
         context: &Context,
         (local, at): (&Local, &Interval),
         sh: &mut Shared,
@@ -137,7 +137,6 @@ impl Primary {
         let (missed, waiting) = context.claims.watches.keys().copied().partition(fenced);
         let ends = sh.now + Duration::from_millis(u64::from(timeout_ms));
         let acked = BTreeMap::new();
-        let mut op = op;
         op.set_aside(sh);
         let notify = Notify {
             op,

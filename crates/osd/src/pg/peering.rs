@@ -29,9 +29,9 @@ use crate::shared::Shared;
 use nacre_object::evaluate::{Update, small_bytes};
 use nacre_role::Output;
 use nacre_types::{Instance, OsdId, Time, Version};
+use nacre_wire::Message;
 use nacre_wire::msg::monitor::{PgActivateRequest, Severity};
 use nacre_wire::msg::replication::{AdoptAck, LogQuery, LogReply, PeerInfo, PeerQuery, PgInfo};
-use nacre_wire::{Message, RecordView};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -455,17 +455,14 @@ impl Agree<'_> {
         let ours = self.local.log.tail();
         if from < ours && from == tail {
             // All of it: the part before our tail, and the part after the last shared entry.
-            let theirs = PgLog::restore(tail, head, entries);
+            let theirs = PgLog::restore(tail, head, &entries);
             from = common(&self.local.log.spans(), &theirs.spans());
             if from >= ours {
-                let older = theirs
-                    .entries()
-                    .filter(|entry| entry.version() <= ours)
-                    .map(RecordView::to_record)
-                    .collect();
+                let older = entries.iter().filter(|entry| entry.version() <= ours);
+                let older = older.cloned().collect();
                 self.local.reach_back(tail, totals, older, &mut ops);
             }
-            entries = theirs.after(from).map(RecordView::to_record).collect();
+            entries.retain(|entry| entry.version() > from);
         }
         let fits = from >= self.local.log.tail() && from <= self.local.log.head();
         if !fits {

@@ -52,7 +52,7 @@ impl StoredMark {
     }
 }
 
-/// A record as it is stored: its own bytes, which the log in memory shares with the store.
+/// A record as it is stored: its own bytes, not a copy of them.
 pub(super) fn stored(record: &Record) -> Bytes {
     Bytes::from_owner(record.clone())
 }

@@ -29,14 +29,14 @@ pub(crate) const TAG_HEAD: u8 = 0x10;
 pub(crate) const TAG_SHARD: u8 = 0x11;
 pub(crate) const TAG_OMAP: u8 = 0x12;
 
-/// Bytes of an omap entry's key before the key in the omap: tag and number.
-pub(crate) const OMAP_PREFIX: usize = 9;
+/// Bytes of tag and number, before the key in an omap.
+pub(crate) const PREFIX: usize = 9;
 
 /// A key in a table in memory; that of an object with a name of usual length is in place.
 pub(crate) type InPlace = SmallVec<[u8; 64]>;
 
 fn tagged(tag: u8, number: u64, rest: &[u8]) -> Bytes {
-    let mut key = Vec::with_capacity(9 + rest.len());
+    let mut key = Vec::with_capacity(PREFIX + rest.len());
     key.push(tag);
     key.extend_from_slice(&number.to_be_bytes());
     key.extend_from_slice(rest);

@@ -11,7 +11,6 @@
 //! *gone*: what replaced it is in the tree.
 
 use nacre_types::ByteQueue;
-use std::cmp::Ordering;
 
 const HERE: u8 = 0;
 const GONE: u8 = 1;
@@ -88,23 +87,21 @@ impl Appended {
             _ => 0,
         }
     }
-    fn place(&self, key: &[u8]) -> Option<usize> {
+    /// The index and the value of an entry that is not gone.
+    fn find(&self, key: &[u8]) -> Option<(usize, &[u8])> {
         let at = self.index(Edge::At(key));
-        let found = self.all.get(at).map(entry);
-        found
-            .is_some_and(|(known, value)| known.cmp(key) == Ordering::Equal && value.is_some())
-            .then_some(at)
+        let (known, value) = self.all.get(at).map(entry)?;
+        value.filter(|_| known == key).map(|value| (at, value))
     }
 
     /// The value of an entry that is not gone.
     pub(super) fn get(&self, key: &[u8]) -> Option<&[u8]> {
-        let found = self.all.get(self.place(key)?).map(entry);
-        found.and_then(|(_, value)| value)
+        self.find(key).map(|(_, value)| value)
     }
 
     /// Lets an entry be gone; returns the bytes of its key and value, if there is one.
     pub(super) fn take(&mut self, key: &[u8]) -> Option<usize> {
-        let at = self.place(key)?;
+        let (at, _) = self.find(key)?;
         Some(self.let_go(at))
     }
     /// Returns the bytes of an entry that was not gone.
@@ -122,19 +119,19 @@ impl Appended {
         let (mut count, mut size) = (0, 0);
         for at in first..end {
             // Without any that is gone, an entry's length says all, and its memory is left alone.
-            let gone = self.gone > 0 && self.is_gone(at);
-            if !gone {
-                count += 1;
-                size += self.all.length(at) - HEAD;
+            if self.gone > 0 && self.is_gone(at) {
+                continue;
             }
-            if first > 0 && !gone {
-                self.let_go(at);
-            } else if first == 0 && gone {
-                self.gone -= 1;
-            }
+            count += 1;
+            size += if first == 0 {
+                self.all.length(at) - HEAD
+            } else {
+                self.let_go(at)
+            };
         }
         if first == 0 {
             self.all.remove_front(end);
+            self.gone -= end - count;
         }
         (count, size)
     }

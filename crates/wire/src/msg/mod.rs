@@ -53,11 +53,7 @@ impl PayloadCursor {
     /// # Errors
     /// [`Malformed::Length`] when the payload is shorter than its meta section announces.
     pub fn take(&mut self, length: usize) -> Result<Payload, Malformed> {
-        if let [only] = self.pieces.as_slices().0
-            && only.len() == length
-            && length > 0
-            && self.pieces.len() == 1
-        {
+        if length > 0 && self.pieces.len() == 1 && self.pieces[0].len() == length {
             // Nearly always: the list is handed on as it is.
             return Ok(std::mem::take(&mut self.pieces).into());
         }
