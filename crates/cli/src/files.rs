@@ -240,12 +240,11 @@ fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
             if let Some(fault) = layout.fault() {
                 bail!("{fault}");
             }
-            let mut metadata = place.metadata()?;
+            let mut session = place.connect_for_files()?;
             ensure!(
-                metadata.get(&key(name))?.is_none(),
+                session.metadata()?.get(&key(name))?.is_none(),
                 "there is a file system {name} already; `nacre fs ls` shows it"
             );
-            let mut session = place.connect_for_files()?;
             let mut own = |given: &Option<String>, kind: &str| match given {
                 Some(pool) => pool_id(&mut *session, pool),
                 None => own_pool(&mut *session, &format!("{name}.{kind}")),
@@ -255,7 +254,7 @@ fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
                 pool: own(data_pool, "data")?,
                 ..layout
             };
-            create(&mut *session, &mut *metadata, name, (pool, layout, *ranks))?;
+            create(&mut *session, name, (pool, layout, *ranks))?;
             if out.json() {
                 return out.value(&json!({ "name": name }));
             }
@@ -281,7 +280,8 @@ fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
             out.bytes(table(popular::COLUMNS, &rows).as_bytes())
         }
         Command::Status { name } => {
-            let mut metadata = place.metadata()?;
+            let mut session = place.connect()?;
+            let mut metadata = session.metadata()?;
             let mut all = all(&mut *metadata)?;
             if let Some(name) = name {
                 all = BTreeMap::from([(Name::from(&**name), take(name, &mut all)?)]);
@@ -292,7 +292,7 @@ fn answer(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
                 })?
                 .0
                 .len();
-            let rooms = takeover::rooms(&mut *place.connect()?);
+            let rooms = takeover::rooms(&mut *session);
             let mut rows: Vec<Value> = Vec::new();
             for (name, one) in &all {
                 let mut ranks = one.ranks(name);
@@ -336,12 +336,7 @@ pub fn make_plain(place: &Place, name: &str) -> Result<()> {
         count: 1,
         object,
     };
-    create(
-        &mut *session,
-        &mut *place.metadata()?,
-        name,
-        (pool, layout, 1),
-    )
+    create(&mut *session, name, (pool, layout, 1))
 }
 
 /// The name of the only file system.
@@ -411,7 +406,6 @@ fn own_pool(session: &mut dyn Session, name: &str) -> Result<PoolId> {
 /// Creates the first objects, then the settings: a file system with settings is complete.
 fn create(
     session: &mut dyn Session,
-    metadata: &mut dyn Metadata,
     name: &str,
     (pool, layout, ranks): (PoolId, Layout, u16),
 ) -> Result<()> {
@@ -432,7 +426,7 @@ fn create(
         lease: 0,
     }];
     ensure!(
-        metadata.transact(compares, then)?,
+        session.metadata()?.transact(compares, then)?,
         "another command has just made a file system {name}; `nacre fs ls` shows it"
     );
     Ok(())

@@ -35,6 +35,8 @@ mod operator;
 mod policies;
 #[path = "suite/programs.rs"]
 mod programs;
+#[path = "suite/sessions.rs"]
+mod sessions;
 #[path = "suite/snapshots.rs"]
 mod snapshots;
 #[path = "suite/up_mount.rs"]

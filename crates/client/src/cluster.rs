@@ -1,13 +1,14 @@
 //! What services may use: submit operations and take completions.
 //!
-//! Three implementations are planned: in-process, network (both [`crate::Client`] under different
-//! hosts), and Ceph's librados.
+//! Implemented by [`crate::Client`], whichever host runs it, and on Ceph's librados.
 
 use crate::rooms::Room;
 use bytes::Bytes;
 use nacre_types::{ClientId, Epoch, Instance, ObjectId, PoolId, Time, Version};
 use nacre_wire::Payload;
+use nacre_wire::msg::check::inline_bytes;
 use nacre_wire::msg::client::{OpFailure, RequestId, SnapContext, SubOp, SubReply};
+use nacre_wire::msg::payload_len;
 use std::fmt;
 use std::time::Duration;
 
@@ -34,6 +35,14 @@ pub struct Operation {
     /// name): the snapshots that a write preserves. Empty: none. In other pools it must be empty,
     /// because the map decides there.
     pub snaps: SnapContext,
+}
+
+impl Operation {
+    /// The bytes that it has in flight: of its payload, and of its parts.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        payload_len(&self.payload) as u64 + inline_bytes(&self.ops)
+    }
 }
 
 /// The end of an operation.
@@ -119,6 +128,18 @@ pub enum Refused {
     /// This implementation cannot do it: see [`ObjectCluster::capabilities`].
     Unsupported,
 }
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Busy => "too many operations of this client are in flight",
+            Self::NotConnected => "no monitor has answered; are the monitors running?",
+            Self::NoSuchPool => "the pool was removed",
+            Self::Unsupported => "this cluster cannot do that",
+        })
+    }
+}
+impl std::error::Error for Refused {}
 
 /// Identifies a watch, and, as an [`OpId`], the operation that registers it. Never reused by a
 /// client instance.
@@ -214,6 +235,12 @@ pub trait ObjectCluster {
     /// # Errors
     /// [`Refused`]: nothing was begun.
     fn submit(&mut self, now: Time, operation: Operation) -> Result<OpId, Refused>;
+    /// Whether an operation of so many bytes ([`Operation::bytes`]) fits into the bounds of what is
+    /// in flight. If not, [`Self::submit`] refuses it as [`Refused::Busy`]. Alone every one fits.
+    fn has_room(&self, bytes: u64) -> bool {
+        let _ = bytes;
+        true
+    }
     /// Takes the operations that have ended since the last call, in the order in which they ended.
     fn completions(&mut self, into: &mut Vec<Completion>);
     /// Takes the operations with [`op_flag::ACK`](nacre_wire::msg::client::op_flag::ACK) that were

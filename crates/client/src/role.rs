@@ -14,12 +14,11 @@ use nacre_types::{
     ClientId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, PoolId, Time, Version,
 };
 use nacre_wire::map::{ApplyError, MapDelta};
-use nacre_wire::msg::check::{check_payload, check_sendable, inline_bytes};
+use nacre_wire::msg::check::{check_payload, check_sendable};
 use nacre_wire::msg::client::{
     OpApplied, OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply,
 };
 use nacre_wire::msg::monitor::{Command, MapDeltas, Subscribe};
-use nacre_wire::msg::payload_len;
 use nacre_wire::{ClusterMap, Message, Payload, Wire};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -196,7 +195,8 @@ impl Client {
     }
 
     /// Whether completions are waiting to be taken.
-    pub(crate) fn has_more(&self) -> bool {
+    #[must_use]
+    pub fn has_more(&self) -> bool {
         !self.done.is_empty()
     }
 
@@ -790,15 +790,12 @@ impl ObjectCluster for Client {
                 why: why.to_string(),
             }));
         }
-        let bytes = payload_len(&operation.payload) as u64 + inline_bytes(&operation.ops);
+        let bytes = operation.bytes();
         let map = self.map.as_ref().ok_or(Refused::NotConnected)?;
         if !map.pools.contains_key(&operation.pool) {
             return Err(Refused::NoSuchPool);
         }
-        // One operation is always let through, so that the largest is possible.
-        let few = self.in_flight.len() < self.config.ops_max;
-        let room = few && self.bytes + bytes <= self.config.bytes_max;
-        if !room && !self.in_flight.is_empty() {
+        if !self.has_room(bytes) {
             return Err(Refused::Busy);
         }
         if let Err(why) = check_payload(&operation.ops, &operation.payload) {
@@ -825,6 +822,13 @@ impl ObjectCluster for Client {
         self.in_flight.insert(id, op);
         self.send(now, id);
         Ok(OpId(id))
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        // One operation is always let through, so that the largest is possible.
+        let few = self.in_flight.len() < self.config.ops_max;
+        let room = few && self.bytes + bytes <= self.config.bytes_max;
+        room || self.in_flight.is_empty()
     }
 
     fn completions(&mut self, into: &mut Vec<Completion>) {

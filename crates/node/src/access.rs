@@ -3,10 +3,15 @@
 //! ```text
 //!  threads, tasks ──Call──▶ Port ──(one wake-up for many)──▶ Access ──▶ nacre_client::Client
 //!        ◀──────────────── Slot ◀───────────────────────────── completions
+//!                       owner of the reactor ──submit──────────────────▶ │
+//!        ◀─────────────────────────────────────────────────── completions
 //! ```
-//! The host sends commands itself. A read-only command is resent over a new session with the
-//! monitors. A command that may have written is answered "unknown" when its session breaks, and
-//! never resent.
+//! Every host of a client is this one, with one session and one bound of what is in flight, the
+//! role's: [`crate::Cluster`] on a thread of its own, [`crate::Embedded`] beside its daemons,
+//! [`crate::Pipelined`] on its owner's thread. The owner of the reactor may submit to the role
+//! itself, without a [`Call`].
+//!
+//! An operation for which there is no room waits here, in order. `commands` sends commands.
 //!
 //! *No such pool* is only answered by a majority of the monitors, never from one map: this client's
 //! map may come from a lagging monitor. An operation on a pool that is not in the map is held and
@@ -18,207 +23,77 @@
 //! Without a majority the epoch is unknown: after [`FIRST_MAP_MAX`] the client works with the map
 //! that it has.
 //!
-//! Invariant: every call is answered exactly once: by the cluster, by its deadline, or when the
-//! client stops.
+//! Invariants: every call is answered exactly once: by the cluster, by its deadline, or when the
+//! client stops. Calls about one object begin in the order in which they were made.
 
+mod call;
+mod commands;
+#[cfg(test)]
+mod tests;
+
+pub use call::{Call, Port};
+
+use crate::clock;
 use crate::error::Error;
-use crate::meta::Sink;
-use crate::meta_access::{MetaAccess, ended};
-use crate::slot::{Gate, Permit, Sender};
-use crate::wake::Waker;
+use crate::meta_access::MetaAccess;
 use crate::watch::Hearing;
-use bytes::Bytes;
-use nacre_client::{
-    Blocked, Client, Completion, Done, Failure, ObjectCluster, OpId, Operation, Refused,
-    WatchError, WatchEvent, WatchId,
-};
+use call::Reply;
+use commands::Commands;
+use nacre_client::{Client, Completion, Done, ObjectCluster, OpId, WatchEvent, WatchId};
 use nacre_role::{Input, Output, Role};
-use nacre_types::{Entity, Epoch, Instance, ObjectId, PoolId, Time};
-use nacre_wire::msg::check::CLIENT_BYTES_MAX;
-use nacre_wire::msg::client::RequestId;
-use nacre_wire::msg::meta::{MetaCall, MetaResult, MetaSpan};
-use nacre_wire::msg::monitor::Command;
-use nacre_wire::{ClusterMap, Measure, Message};
+use nacre_types::{Entity, Epoch, Instance, PoolId, Time};
+use nacre_wire::{ClusterMap, Message};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
-
-/// A request of a caller.
-pub enum Call {
-    /// An operation on an object.
-    Operate {
-        operation: Operation,
-        deadline: Time,
-        reply: Sender<Result<Done, Error>>,
-        permit: Permit,
-    },
-    /// A command for the monitors.
-    Command {
-        request: String,
-        writes: bool,
-        deadline: Time,
-        reply: Sender<Result<String, Error>>,
-    },
-    /// A map of this epoch or newer.
-    Map {
-        at_least: Epoch,
-        deadline: Time,
-        reply: Sender<Result<Arc<ClusterMap>, Error>>,
-    },
-    /// Registers a watch; answered when it is registered.
-    Watch {
-        pool: PoolId,
-        object: ObjectId,
-        timeout: Duration,
-        deadline: Time,
-        hearing: Arc<Hearing>,
-        reply: Sender<Result<Done, Error>>,
-        permit: Permit,
-    },
-    /// Acknowledges a notify for a watcher.
-    Acknowledge {
-        watch: WatchId,
-        notify: RequestId,
-        data: Bytes,
-        reply: Sender<Result<(), WatchError>>,
-    },
-    /// Ends a watch.
-    Unwatch { watch: WatchId },
-    /// A request about metadata.
-    Meta {
-        call: MetaCall,
-        deadline: Time,
-        reply: Sender<Result<(u64, MetaResult), Error>>,
-    },
-    /// Subscribes to changes of metadata.
-    MetaWatch {
-        span: MetaSpan,
-        from: u64,
-        sink: Arc<Sink>,
-    },
-    /// Ends such a subscription.
-    MetaUnwatch { sink: Arc<Sink> },
-    /// Lists operations in flight for longer than this.
-    Blocked {
-        than: Duration,
-        reply: Sender<Vec<Blocked>>,
-    },
-}
-
-/// Time to wait for the list of pools before it is requested again.
-const POOLS_MAX: Duration = Duration::from_secs(10);
 
 /// How long a new client waits for the majority of the monitors to report the current epoch.
 const FIRST_MAP_MAX: Duration = Duration::from_secs(2);
 
-#[derive(Default)]
-struct Inbox {
-    calls: Vec<Call>,
-    closed: Option<String>,
-}
-
-/// Queue of the callers' calls.
-pub struct Port {
-    inbox: Mutex<Inbox>,
-    waker: Arc<Waker>,
-    pub gate: Arc<Gate>,
-}
-
-impl Port {
-    pub fn new(waker: Arc<Waker>) -> Arc<Self> {
-        Arc::new(Self {
-            inbox: Mutex::default(),
-            waker,
-            gate: Arc::default(),
-        })
-    }
-    fn lock(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-    /// Queues a call.
-    ///
-    /// # Errors
-    /// The client has stopped.
-    pub fn call(&self, call: Call) -> Result<(), Error> {
-        let mut inbox = self.lock();
-        if let Some(why) = &inbox.closed {
-            return Err(Error::Stopped { why: why.clone() });
-        }
-        inbox.calls.push(call);
-        drop(inbox);
-        self.waker.wake();
-        Ok(())
-    }
-    /// Closes the queue; returns the pending calls. Dropping them tells their callers.
-    pub fn close(&self, why: &str) -> Vec<Call> {
-        let mut inbox = self.lock();
-        inbox.closed.get_or_insert_with(|| why.to_owned());
-        std::mem::take(&mut inbox.calls)
-    }
-    /// Why the client stopped, if it did.
-    pub fn closed(&self) -> Option<String> {
-        self.lock().closed.clone()
-    }
-}
-
+/// An operation in flight that a caller or this client itself began.
 struct Running {
     deadline: Time,
     begun: Time,
-    reply: Sender<Result<Done, Error>>,
-    _permit: Permit,
+    /// `None`: its caller has its answer, or there is none.
+    reply: Option<Reply<Done>>,
 }
 
-struct Asked {
-    request: String,
-    writes: bool,
-    begun: Time,
-    deadline: Time,
-    sent: bool,
-    reply: For,
-}
-
-/// Recipient of an answer.
-enum For {
-    Caller(Sender<Result<String, Error>>),
-    /// This client itself: the pools and their epoch.
-    Pools,
-}
-impl For {
-    fn send(self, answer: Result<String, Error>) {
-        match self {
-            Self::Caller(reply) => reply.send(answer),
-            Self::Pools => {}
-        }
-    }
+/// What a call needs before it can begin.
+enum Lack {
+    Map,
+    Pool(PoolId),
+    Room,
 }
 
 /// See the module head.
 pub struct Access {
     pub client: Client,
     pub instance: Instance,
-    port: Option<Arc<Port>>,
+    port: Arc<Port>,
     running: BTreeMap<OpId, Running>,
     /// Receivers of the events of each watch.
     watching: BTreeMap<WatchId, Arc<Hearing>>,
+    /// Calls that wait for a map, and since when.
     held: VecDeque<(Time, Call)>,
-    asked: BTreeMap<u64, Asked>,
+    /// Operations that wait for room, and since when.
+    waiting: VecDeque<(Time, Call)>,
+    commands: Commands,
     /// Pools that the monitors know and this client's map lacks so far.
     coming: BTreeSet<PoolId>,
     /// The monitors' epoch when this client connected, once a majority has reported it.
     came_at: Option<Epoch>,
     /// Until then the client waits for that epoch; before the first session it has no map anyway.
     patient_until: Time,
-    next_token: u64,
-    session: bool,
     expire_at: Time,
     map: Option<Arc<ClusterMap>>,
     meta: MetaAccess,
-    outputs: Vec<Output>,
     completions: Vec<Completion>,
     heard: Vec<WatchEvent>,
+    /// Ends of operations that the owner of the reactor has begun.
+    own: Vec<Completion>,
+    /// Events of watches that the owner of the reactor has begun.
+    own_heard: Vec<WatchEvent>,
 }
 
 /// Reported as the reason of waiting while there is no map.
@@ -226,6 +101,15 @@ const NO_MAP: &str = "no monitor has answered yet; are the monitors running?";
 /// Reported while there is a map that lacks something that exists or may exist.
 const OLD_MAP: &str =
     "the monitors have not sent the newest map; `nacre health detail` says what is wrong";
+/// Reported of an operation that never began.
+const NO_ROOM: &str = "earlier operations of this client fill its bounds";
+
+fn timed_out(waits_for: &str, waited: Duration) -> Error {
+    Error::TimedOut {
+        waits_for: waits_for.to_owned(),
+        waited,
+    }
+}
 
 impl Role for Access {
     fn on_turn(
@@ -255,7 +139,10 @@ impl Role for Access {
         self.take_outputs(now, out);
     }
     fn next_deadline(&self) -> Time {
-        let idle = self.running.is_empty() && self.asked.is_empty() && self.held.is_empty();
+        let idle = self.running.is_empty()
+            && self.commands.is_empty()
+            && self.held.is_empty()
+            && self.waiting.is_empty();
         let next = self.client.next_deadline().min(self.meta.next_deadline());
         if idle { next } else { next.min(self.expire_at) }
     }
@@ -265,34 +152,32 @@ impl Role for Access {
 }
 
 impl Access {
-    /// Without a port, the owner of the host submits and takes completions itself.
-    pub fn new(client: Client, instance: Instance, port: Option<Arc<Port>>) -> Self {
+    pub fn new(client: Client, instance: Instance, port: Arc<Port>) -> Self {
         Self {
             client,
             instance,
             port,
             running: BTreeMap::new(),
             watching: BTreeMap::new(),
-            heard: Vec::new(),
             held: VecDeque::new(),
-            asked: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            commands: Commands::new(),
             coming: BTreeSet::new(),
             came_at: None,
             patient_until: Time::ZERO,
-            next_token: 1,
-            session: false,
             expire_at: Time::ZERO,
             map: None,
             meta: MetaAccess::new(instance),
-            outputs: Vec::new(),
             completions: Vec::new(),
+            heard: Vec::new(),
+            own: Vec::new(),
+            own_heard: Vec::new(),
         }
     }
 
     /// Takes the callers' calls.
     pub fn take_calls(&mut self, now: Time) -> bool {
-        let Some(port) = &self.port else { return false };
-        let calls = std::mem::take(&mut port.lock().calls);
+        let calls = self.port.take();
         let any = !calls.is_empty();
         for call in calls {
             self.begin(now, now, call);
@@ -300,74 +185,53 @@ impl Access {
         any
     }
 
+    /// Begins a call, or keeps it until it can begin.
     fn begin(&mut self, now: Time, begun: Time, call: Call) {
-        match call {
-            call @ (Call::Operate { .. } | Call::Watch { .. } | Call::Map { .. })
-                if self.has_old_map(now) =>
-            {
+        let must_queue = !self.waiting.is_empty() && call.bytes().is_some();
+        match self.lack(now, &call) {
+            None if !must_queue => self.start(now, begun, call),
+            // Not so if it lacks a map: an earlier one of the same object may lack it as well.
+            None | Some(Lack::Room) => self.waiting.push_back((begun, call)),
+            Some(Lack::Map) => self.held.push_back((begun, call)),
+            Some(Lack::Pool(pool)) => {
                 self.held.push_back((begun, call));
+                if !self.coming.contains(&pool) {
+                    self.commands.ask_for_pools(now);
+                }
             }
+        }
+    }
+
+    fn lack(&self, now: Time, call: &Call) -> Option<Lack> {
+        if let Call::Map { at_least, .. } = call {
+            let map = self.map_at(now);
+            return map
+                .is_none_or(|map| map.epoch < *at_least)
+                .then_some(Lack::Map);
+        }
+        if let Some(pool) = call.pool() {
+            let Some(map) = self.map_at(now) else {
+                return Some(Lack::Map);
+            };
+            if !map.pools.contains_key(&pool) {
+                return Some(Lack::Pool(pool));
+            }
+        }
+        let is_full = |bytes| !self.client.has_room(bytes);
+        call.bytes().is_some_and(is_full).then_some(Lack::Room)
+    }
+
+    /// Begins a call that lacks nothing.
+    fn start(&mut self, now: Time, begun: Time, call: Call) {
+        match call {
             Call::Operate {
                 operation,
                 deadline,
                 reply,
-                permit,
-            } => {
-                // The role refuses an operation when it lacks space or a map, and does not consume
-                // it then: keep a copy until it is accepted. The copy shares the payload's bytes.
-                let pool = operation.pool;
-                if self.lacks(pool) {
-                    self.held.push_back((
-                        begun,
-                        Call::Operate {
-                            operation,
-                            deadline,
-                            reply,
-                            permit,
-                        },
-                    ));
-                    if !self.coming.contains(&pool) {
-                        self.ask_for_pools(now);
-                    }
-                    return;
-                }
-                let room = self.client.map().is_some() && self.held.is_empty();
-                let spare = if room { None } else { Some(operation.clone()) };
-                match self.client.submit(now, operation) {
-                    Ok(id) => {
-                        self.running.insert(
-                            id,
-                            Running {
-                                deadline,
-                                begun,
-                                reply,
-                                _permit: permit,
-                            },
-                        );
-                    }
-                    Err(Refused::NoSuchPool | Refused::Unsupported) => {
-                        reply.send(Err(Error::NoSuchPool {
-                            name: "(removed)".to_owned(),
-                        }))
-                    }
-                    Err(Refused::Busy | Refused::NotConnected) => match spare {
-                        Some(operation) => {
-                            self.held.push_back((
-                                begun,
-                                Call::Operate {
-                                    operation,
-                                    deadline,
-                                    reply,
-                                    permit,
-                                },
-                            ));
-                        }
-                        None => reply.send(Err(Error::Unexpected(
-                            "free place: the gate let too many in",
-                        ))),
-                    },
-                }
-            }
+            } => match self.client.submit(now, operation) {
+                Ok(id) => self.run(id, begun, deadline, Some(reply)),
+                Err(refused) => reply.send(Err(Error::refused(&refused))),
+            },
             Call::Watch {
                 pool,
                 object,
@@ -375,54 +239,28 @@ impl Access {
                 deadline,
                 hearing,
                 reply,
-                permit,
-            } => {
-                match self.client.watch(now, pool, object.clone(), timeout) {
-                    Ok(watch) => {
-                        hearing.begin(watch);
-                        self.watching.insert(watch, hearing);
-                        self.running.insert(
-                            OpId(watch.0),
-                            Running {
-                                deadline,
-                                begun,
-                                reply,
-                                _permit: permit,
-                            },
-                        );
-                    }
-                    // The map may be older than the pool: a caller that reaches its deadline is
-                    // told so.
-                    Err(Refused::Busy | Refused::NotConnected | Refused::NoSuchPool) => {
-                        let call = Call::Watch {
-                            pool,
-                            object,
-                            timeout,
-                            deadline,
-                            hearing,
-                            reply,
-                            permit,
-                        };
-                        self.held.push_back((begun, call));
-                    }
-                    Err(Refused::Unsupported) => {
-                        reply.send(Err(Error::Watch(WatchError::Unsupported)))
-                    }
+            } => match self.client.watch(now, pool, object, timeout) {
+                Ok(watch) => {
+                    hearing.begin(watch);
+                    self.watching.insert(watch, hearing);
+                    self.run(OpId(watch.0), begun, deadline, Some(reply));
                 }
-            }
+                Err(refused) => reply.send(Err(Error::refused(&refused))),
+            },
             Call::Acknowledge {
                 watch,
                 notify,
                 data,
                 reply,
             } => {
-                reply.send(self.client.ack_notify(now, watch, notify, data));
+                let done = self.client.ack_notify(now, watch, notify, data);
+                reply.send(done.map_err(Error::Watch));
             }
             Call::Unwatch { watch } => {
                 self.watching.remove(&watch);
-                // The answer has no recipient; if the queue is full it is retried.
-                if self.client.unwatch(now, watch).is_err() {
-                    self.held.push_back((begun, Call::Unwatch { watch }));
+                // Otherwise it is lost, or its pool is gone.
+                if let Ok(Some(id)) = self.client.unwatch(now, watch) {
+                    self.run(id, begun, Time::MAX, None);
                 }
             }
             Call::Command {
@@ -430,44 +268,10 @@ impl Access {
                 writes,
                 deadline,
                 reply,
-            } => {
-                // A longer command is never sent, and its caller would wait for the answer.
-                if let Err(why) =
-                    Measure::of("the command", &request).fits("the command", CLIENT_BYTES_MAX)
-                {
-                    return reply.send(Err(Error::Command(why.to_string())));
-                }
-                let token = self.next_token;
-                self.next_token += 1;
-                let reply = For::Caller(reply);
-                self.asked.insert(
-                    token,
-                    Asked {
-                        request,
-                        writes,
-                        begun,
-                        deadline,
-                        sent: false,
-                        reply,
-                    },
-                );
-                self.send_commands();
-            }
-            Call::Map {
-                at_least,
-                deadline,
-                reply,
-            } => match self.shared_map() {
-                Some(map) if map.epoch >= at_least => reply.send(Ok(map)),
-                _ => self.held.push_back((
-                    begun,
-                    Call::Map {
-                        at_least,
-                        deadline,
-                        reply,
-                    },
-                )),
-            },
+            } => self
+                .commands
+                .begin((begun, deadline), request, writes, reply),
+            Call::Map { reply, .. } => reply.send(Ok(self.shared_map().expect("just seen"))),
             Call::Meta {
                 call,
                 deadline,
@@ -475,46 +279,55 @@ impl Access {
             } => self.meta.begin(now, call, deadline, reply),
             Call::MetaWatch { span, from, sink } => self.meta.watch(span, from, sink),
             Call::MetaUnwatch { sink } => self.meta.unwatch(&sink),
-            Call::Blocked { than, reply } => reply.send(self.client.blocked(now, than)),
+            Call::Blocked { than, reply } => reply.send(Ok(self.client.blocked(now, than))),
         }
     }
 
-    /// Whether the map may be older than this client's connection.
-    fn has_old_map(&self, now: Time) -> bool {
-        now < self.patient_until && self.came_at.is_none_or(|epoch| self.client.epoch() < epoch)
-    }
-
-    /// Whether there is a map and it lacks the pool.
-    fn lacks(&self, pool: PoolId) -> bool {
-        self.client
-            .map()
-            .is_some_and(|map| !map.pools.contains_key(&pool))
-    }
-
-    /// Asks the monitors for the pools: one request for all waiting operations.
-    fn ask_for_pools(&mut self, now: Time) {
-        if self
-            .asked
-            .values()
-            .any(|asked| matches!(asked.reply, For::Pools))
-        {
-            return;
-        }
-        let token = self.next_token;
-        self.next_token += 1;
-        let request = nacre_command::Command::PoolLs {}.to_json().to_string();
-        // Waiting operations have their own deadlines; without a leader the answer comes sooner.
-        let deadline = now + POOLS_MAX;
-        let asked = Asked {
-            request,
-            writes: false,
-            begun: now,
+    fn run(&mut self, id: OpId, begun: Time, deadline: Time, reply: Option<Reply<Done>>) {
+        let running = Running {
             deadline,
-            sent: false,
-            reply: For::Pools,
+            begun,
+            reply,
         };
-        self.asked.insert(token, asked);
-        self.send_commands();
+        self.running.insert(id, running);
+    }
+
+    /// Begins operations that waited for room, in order, as long as there is some.
+    fn admit(&mut self, now: Time) {
+        while let Some((begun, call)) = self.waiting.pop_front() {
+            if call.is_given_up() {
+                continue;
+            }
+            match self.lack(now, &call) {
+                None => self.start(now, begun, call),
+                Some(Lack::Room) => return self.waiting.push_front((begun, call)),
+                // Its pool was removed meanwhile.
+                Some(Lack::Map | Lack::Pool(_)) => self.held.push_back((begun, call)),
+            }
+        }
+    }
+
+    /// The map, unless it may be older than this client's connection: nothing begins with that.
+    fn map_at(&self, now: Time) -> Option<&ClusterMap> {
+        let map = self.client.map()?;
+        let is_old = now < self.patient_until && self.came_at.is_none_or(|epoch| map.epoch < epoch);
+        (!is_old).then_some(map)
+    }
+
+    /// The map with which operations may begin now.
+    pub fn usable_map(&self) -> Option<&ClusterMap> {
+        // No reading of the clock for each operation of the owner.
+        match (self.client.map(), self.came_at) {
+            (Some(map), Some(epoch)) if map.epoch >= epoch => Some(map),
+            _ => self.map_at(clock::now()),
+        }
+    }
+
+    /// Whether there is a map and it lacks the pool, and the monitors have not said that there is
+    /// one.
+    fn is_unknown(&self, pool: PoolId) -> bool {
+        let lacks = |map: &ClusterMap| !map.pools.contains_key(&pool);
+        self.client.map().is_some_and(lacks) && !self.coming.contains(&pool)
     }
 
     /// Handles the monitors' list of pools, requested at `asked_at`. Operations that waited then
@@ -536,18 +349,12 @@ impl Access {
             .filter_map(|pool| pool.get("id")?.as_u64().map(PoolId))
             .collect();
         for (begun, call) in std::mem::take(&mut self.held) {
-            match call {
-                Call::Operate {
-                    operation, reply, ..
-                } if begun <= asked_at
-                    && self.lacks(operation.pool)
-                    && !self.coming.contains(&operation.pool) =>
-                {
-                    reply.send(Err(Error::NoSuchPool {
-                        name: operation.pool.0.to_string(),
-                    }));
+            match call.pool() {
+                Some(pool) if begun <= asked_at && self.is_unknown(pool) => {
+                    let name = pool.0.to_string();
+                    call.fail(Error::NoSuchPool { name });
                 }
-                call => self.held.push_back((begun, call)),
+                _ => self.held.push_back((begun, call)),
             }
         }
     }
@@ -560,43 +367,18 @@ impl Access {
         self.map.clone()
     }
 
-    fn send_commands(&mut self) {
-        if !self.session {
-            return;
-        }
-        for (token, asked) in self.asked.iter_mut().filter(|(_, asked)| !asked.sent) {
-            asked.sent = true;
-            let command = Command {
-                token: *token,
-                request: asked.request.clone(),
-            };
-            self.outputs.push(Output::SendMon {
-                message: Message::Command(command),
-            });
-        }
-    }
-
     pub fn on_message(&mut self, now: Time, from: Entity, epoch: Epoch, message: Message) {
-        if let Message::CommandReply(reply) = message {
-            match (self.asked.remove(&reply.token), reply.error) {
-                (
-                    Some(Asked {
-                        reply: For::Pools,
-                        begun,
-                        ..
-                    }),
-                    None,
-                ) => {
-                    self.on_pools(begun, &reply.reply);
+        let message = match message {
+            Message::CommandReply(reply) if Commands::is_ours(&reply) => {
+                if let Some((asked_at, pools)) = self.commands.on_reply(reply) {
+                    self.on_pools(asked_at, &pools);
                     // For operations that came after the request, ask again.
                     self.retry_held(now);
                 }
-                (Some(asked), None) => asked.reply.send(Ok(reply.reply)),
-                (Some(asked), Some(why)) => asked.reply.send(Err(Error::Command(why))),
-                (None, _) => {}
+                return;
             }
-            return;
-        }
+            message => message,
+        };
         if self.meta.on_message(now, from, &message) {
             return;
         }
@@ -607,7 +389,7 @@ impl Access {
         }
     }
 
-    /// Retries operations that waited for a map or for space in the queue.
+    /// Retries calls that waited for a map.
     fn retry_held(&mut self, now: Time) {
         for (begun, call) in std::mem::take(&mut self.held) {
             self.begin(now, begun, call);
@@ -618,22 +400,8 @@ impl Access {
         match who {
             Entity::Osd(osd) => self.client.on_peer_reset(now, osd),
             Entity::Mon(_) => {
-                self.session = false;
                 self.meta.on_session_lost();
-                let lost: Vec<u64> = self
-                    .asked
-                    .iter()
-                    .filter(|(_, a)| a.sent && a.writes)
-                    .map(|(token, _)| *token)
-                    .collect();
-                for token in lost {
-                    let asked = self.asked.remove(&token).expect("just listed");
-                    let why = "the monitor was lost while it worked on this: it may or may not have happened. Look, then repeat it";
-                    asked.reply.send(Err(Error::Command(why.to_owned())));
-                }
-                for asked in self.asked.values_mut() {
-                    asked.sent = false;
-                }
+                self.commands.on_session_lost();
             }
             Entity::Client(_) => {}
         }
@@ -641,18 +409,17 @@ impl Access {
 
     /// Whether a command was sent and is unanswered.
     pub fn awaits_answers(&self) -> bool {
-        self.asked.values().any(|asked| asked.sent) || self.meta.awaits_answers()
+        self.commands.awaits_answers() || self.meta.awaits_answers()
     }
 
     pub fn on_mon_session(&mut self, now: Time) {
-        self.session = true;
         self.meta.on_session(now);
         self.client.on_mon_session(now);
-        if self.port.is_some() && self.patient_until == Time::ZERO {
+        if self.patient_until == Time::ZERO {
             self.patient_until = now + FIRST_MAP_MAX;
-            self.ask_for_pools(now);
+            self.commands.ask_for_pools(now);
         }
-        self.send_commands();
+        self.commands.on_session();
     }
 
     pub fn on_tick(&mut self, now: Time) {
@@ -668,73 +435,9 @@ impl Access {
     }
 
     fn expire(&mut self, now: Time) {
-        // A caller that registered a watch and gave up waiting never receives its events.
-        let nobodys = |hearing: &Arc<Hearing>| Arc::strong_count(hearing) == 1;
-        let left: Vec<WatchId> = self
-            .watching
-            .iter()
-            .filter(|(_, h)| nobodys(h))
-            .map(|(watch, _)| *watch)
-            .collect();
-        for watch in left
-            .into_iter()
-            .filter(|watch| !self.running.contains_key(&OpId(watch.0)))
-            .collect::<Vec<_>>()
-        {
-            self.begin(now, now, Call::Unwatch { watch });
-        }
-        let late: Vec<OpId> = self
-            .running
-            .iter()
-            .filter(|(_, op)| op.deadline <= now)
-            .map(|(id, _)| *id)
-            .collect();
-        if !late.is_empty() {
-            let blocked = self.client.blocked(now, Duration::ZERO);
-            for id in late {
-                let op = self.running.remove(&id).expect("just listed");
-                let waits_for = blocked
-                    .iter()
-                    .find(|b| b.id == id)
-                    .map_or_else(String::new, |b| b.reason.clone());
-                op.reply.send(Err(Error::TimedOut {
-                    waits_for,
-                    waited: now.since(op.begun),
-                }));
-                self.client.abandon(id);
-            }
-        }
-        let late: Vec<u64> = self
-            .asked
-            .iter()
-            .filter(|(_, a)| a.deadline <= now)
-            .map(|(token, _)| *token)
-            .collect();
-        for token in late {
-            let asked = self.asked.remove(&token).expect("just listed");
-            let waits_for = if asked.sent {
-                "the monitors have not answered the command"
-            } else {
-                NO_MAP
-            };
-            let waited = now.since(asked.begun);
-            asked.reply.send(Err(Error::TimedOut {
-                waits_for: waits_for.to_owned(),
-                waited,
-            }));
-        }
-        let is_late = |call: &Call| match call {
-            Call::Operate { deadline, .. }
-            | Call::Watch { deadline, .. }
-            | Call::Command { deadline, .. }
-            | Call::Map { deadline, .. } => *deadline <= now,
-            Call::Blocked { .. }
-            | Call::Acknowledge { .. }
-            | Call::Unwatch { .. }
-            | Call::Meta { .. }
-            | Call::MetaWatch { .. }
-            | Call::MetaUnwatch { .. } => false,
-        };
+        self.end_unheard_watches(now);
+        self.expire_running(now);
+        self.commands.expire(now);
         // The wait for a newer map is over: waiting operations continue with this one.
         let began_with_it = self
             .came_at
@@ -744,91 +447,128 @@ impl Access {
             self.retry_held(now);
         }
         // The request failed (no leader, for example): repeat it while operations wait.
-        let unknown = |pool| self.lacks(pool) && !self.coming.contains(&pool);
-        if self.held.iter().any(
-            |(_, call)| matches!(call, Call::Operate { operation, .. } if unknown(operation.pool)),
-        ) {
-            self.ask_for_pools(now);
+        let unknown = |(_, call): &(Time, Call)| call.pool().is_some_and(|p| self.is_unknown(p));
+        if self.held.iter().any(unknown) {
+            self.commands.ask_for_pools(now);
         }
-        if self.held.iter().any(|(_, call)| is_late(call)) {
-            for (begun, call) in std::mem::take(&mut self.held) {
-                if !is_late(&call) {
-                    self.held.push_back((begun, call));
-                    continue;
-                }
-                let waits_for = if self.client.map().is_some() {
-                    OLD_MAP
-                } else {
-                    NO_MAP
-                };
-                let error = Error::TimedOut {
-                    waits_for: waits_for.to_owned(),
-                    waited: now.since(begun),
-                };
-                match call {
-                    Call::Operate { reply, .. } | Call::Watch { reply, .. } => {
-                        reply.send(Err(error))
-                    }
-                    Call::Map { reply, .. } => reply.send(Err(error)),
-                    Call::Command { .. }
-                    | Call::Blocked { .. }
-                    | Call::Acknowledge { .. }
-                    | Call::Unwatch { .. }
-                    | Call::Meta { .. }
-                    | Call::MetaWatch { .. }
-                    | Call::MetaUnwatch { .. } => unreachable!("never held, or never late"),
+        let no_map = match self.client.map() {
+            Some(_) => OLD_MAP,
+            None => NO_MAP,
+        };
+        for (queue, waits_for) in [(&mut self.held, no_map), (&mut self.waiting, NO_ROOM)] {
+            let is_late = |(_, call): &(Time, Call)| call.deadline().is_some_and(|at| at <= now);
+            if queue.iter().any(is_late) {
+                let (late, kept): (VecDeque<_>, _) = queue.drain(..).partition(is_late);
+                *queue = kept;
+                for (begun, call) in late {
+                    call.fail(timed_out(waits_for, now.since(begun)));
                 }
             }
+        }
+        self.admit(now);
+    }
+
+    /// A caller that registered a watch and gave up waiting never receives its events.
+    fn end_unheard_watches(&mut self, now: Time) {
+        let registers = |watch: &WatchId| {
+            let running = self.running.get(&OpId(watch.0));
+            running.is_some_and(|op| op.reply.is_some())
+        };
+        let unheard = self
+            .watching
+            .iter()
+            .filter(|(watch, hearing)| Arc::strong_count(hearing) == 1 && !registers(watch));
+        let unheard: Vec<WatchId> = unheard.map(|(watch, _)| *watch).collect();
+        for watch in unheard {
+            self.begin(now, now, Call::Unwatch { watch });
+        }
+    }
+
+    fn expire_running(&mut self, now: Time) {
+        let is_late = |op: &Running| op.deadline <= now && op.reply.is_some();
+        if !self.running.values().any(is_late) {
+            return;
+        }
+        let blocked = self.client.blocked(now, Duration::ZERO);
+        for (id, op) in self.running.iter_mut().filter(|(_, op)| is_late(op)) {
+            let waits_for = blocked.iter().find(|blocked| blocked.id == *id);
+            let waits_for = waits_for.map_or("", |blocked| &blocked.reason);
+            let why = timed_out(waits_for, now.since(op.begun));
+            op.reply.take().expect("just seen").send(Err(why));
+            // It ends with the completion of this.
+            self.client.abandon(*id);
         }
     }
 
     fn take_outputs(&mut self, now: Time, out: &mut Vec<Output>) {
-        out.append(&mut self.outputs);
+        if self.answer(now) {
+            self.admit(now);
+        }
+        self.commands.take_outputs(out);
         self.client.take_outputs(out);
-        if self.port.is_some() {
-            self.client.completions(&mut self.completions);
-            let any = !self.completions.is_empty();
-            for completion in self.completions.drain(..) {
-                if completion.result.is_err() {
-                    self.watching.remove(&WatchId(completion.id.0));
-                }
-                let Some(op) = self.running.remove(&completion.id) else {
-                    continue;
-                };
-                op.reply
-                    .send(completion.result.map_err(|failure| match failure {
-                        Failure::Refused(why) => Error::Refused(why),
-                        Failure::Doubtful(why) => Error::Doubtful(why),
-                        Failure::NoSuchPool => Error::NoSuchPool {
-                            name: "(removed)".to_owned(),
-                        },
-                        Failure::Unknown => Error::TimedOut {
-                            waits_for: "nobody".to_owned(),
-                            waited: now.since(op.begun),
-                        },
-                        Failure::Foreign { why, .. } => Error::Command(why),
-                    }));
+        self.meta.take_outputs(out);
+        self.tell_watchers();
+    }
+
+    /// Answers the callers whose operations have ended; returns whether an operation has.
+    fn answer(&mut self, now: Time) -> bool {
+        if self.running.is_empty() {
+            // All are the owner's, and wait in the client.
+            return self.client.has_more();
+        }
+        self.client.completions(&mut self.completions);
+        let any = !self.completions.is_empty();
+        for completion in self.completions.drain(..) {
+            let Some(op) = self.running.remove(&completion.id) else {
+                self.own.push(completion);
+                continue;
+            };
+            if completion.result.is_err() {
+                self.watching.remove(&WatchId(completion.id.0));
             }
-            if any && !self.held.is_empty() {
-                self.retry_held(now);
-                out.append(&mut self.outputs);
-                self.client.take_outputs(out);
+            if let Some(reply) = op.reply {
+                let failed = |failure| Error::of(failure, now.since(op.begun));
+                reply.send(completion.result.map_err(failed));
             }
         }
-        self.meta.take_outputs(out);
-        if self.port.is_some() {
-            self.client.watch_events(&mut self.heard);
-            for event in self.heard.drain(..) {
-                let (WatchEvent::Notify { watch, .. } | WatchEvent::Lost { watch, .. }) = &event;
-                let watch = *watch;
-                let lost = matches!(event, WatchEvent::Lost { .. });
-                if let Some(hearing) = self.watching.get(&watch) {
-                    hearing.push(event);
-                }
-                if lost {
-                    self.watching.remove(&watch);
-                }
+        any
+    }
+
+    fn tell_watchers(&mut self) {
+        if self.watching.is_empty() {
+            return;
+        }
+        self.client.watch_events(&mut self.heard);
+        for event in self.heard.drain(..) {
+            let (WatchEvent::Notify { watch, .. } | WatchEvent::Lost { watch, .. }) = event;
+            let is_lost = matches!(event, WatchEvent::Lost { .. });
+            match self.watching.get(&watch) {
+                Some(hearing) => hearing.push(event),
+                None => self.own_heard.push(event),
             }
+            if is_lost {
+                self.watching.remove(&watch);
+            }
+        }
+    }
+
+    /// Takes the ends of operations that the owner of the reactor has begun.
+    pub fn completions(&mut self, into: &mut Vec<Completion>) {
+        if !self.running.is_empty() {
+            self.answer(clock::now());
+        }
+        into.append(&mut self.own);
+        if self.running.is_empty() {
+            self.client.completions(into);
+        }
+    }
+
+    /// Takes the events of watches that the owner of the reactor has begun.
+    pub fn watch_events(&mut self, into: &mut Vec<WatchEvent>) {
+        self.tell_watchers();
+        into.append(&mut self.own_heard);
+        if self.watching.is_empty() {
+            self.client.watch_events(into);
         }
     }
 
@@ -837,42 +577,19 @@ impl Access {
         let stopped = || Error::Stopped {
             why: why.to_owned(),
         };
-        self.meta.stop(why);
-        let mut calls: Vec<Call> = self
-            .port
-            .as_ref()
-            .map(|port| port.close(why))
-            .unwrap_or_default();
-        calls.extend(
-            std::mem::take(&mut self.held)
-                .into_iter()
-                .map(|(_, call)| call),
-        );
-        for (_, op) in std::mem::take(&mut self.running) {
-            op.reply.send(Err(stopped()));
+        self.meta.stop(stopped);
+        self.commands.stop(stopped);
+        let kept = self.held.drain(..).chain(self.waiting.drain(..));
+        let calls = self.port.close(why).into_iter();
+        for call in calls.chain(kept.map(|(_, call)| call)) {
+            call.fail(stopped());
         }
-        for (_, asked) in std::mem::take(&mut self.asked) {
-            asked.reply.send(Err(stopped()));
+        let running = std::mem::take(&mut self.running).into_values();
+        for reply in running.filter_map(|op| op.reply) {
+            reply.send(Err(stopped()));
         }
-        for (_, hearing) in std::mem::take(&mut self.watching) {
+        for hearing in std::mem::take(&mut self.watching).into_values() {
             hearing.close();
-        }
-        for call in calls {
-            match call {
-                Call::Operate { reply, .. } | Call::Watch { reply, .. } => {
-                    reply.send(Err(stopped()))
-                }
-                Call::Acknowledge { reply, .. } => reply.send(Err(WatchError::NoSuchWatch)),
-                Call::Unwatch { .. } => {}
-                Call::Command { reply, .. } => reply.send(Err(stopped())),
-                Call::Map { reply, .. } => reply.send(Err(stopped())),
-                Call::Meta { reply, .. } => reply.send(Err(stopped())),
-                Call::MetaWatch { sink, .. } => {
-                    sink.push(ended(why));
-                }
-                Call::MetaUnwatch { .. } => {}
-                Call::Blocked { reply, .. } => reply.send(Vec::new()),
-            }
         }
     }
 }
@@ -881,715 +598,5 @@ impl Access {
 impl Drop for Access {
     fn drop(&mut self) {
         self.stop("it was closed");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::slot::{Receiver, block_on, slot};
-    use nacre_client::ClientConfig;
-    use nacre_types::{ClientId, ClusterId, MonId, Name};
-    use nacre_wire::Wire;
-    use nacre_wire::map::{Change, CrushSection, Pool};
-    use nacre_wire::msg::monitor::{CommandReply, MapFull};
-    use std::task::{Context, Poll, Waker as TaskWaker};
-
-    type Answer = Receiver<Result<Done, Error>>;
-    const MON: Entity = Entity::Mon(MonId(0));
-
-    /// A map with pools 1 to `pools`, served by no OSD.
-    fn map(pools: u64) -> ClusterMap {
-        let mut map = ClusterMap::empty(
-            ClusterId(1),
-            CrushSection::parse("type 0 osd\n").expect("well-formed"),
-        );
-        for pool in 1..=pools {
-            let settings = Pool {
-                created: map.epoch,
-                ..Pool::replicated(format!("p{pool}").as_str().into(), 3, 2, 1)
-            };
-            let delta = map.delta(vec![Change::PoolSet {
-                pool: PoolId(pool),
-                settings,
-            }]);
-            map.apply(&delta).expect("applies");
-        }
-        map
-    }
-
-    struct Case {
-        access: Access,
-        port: Arc<Port>,
-        now: Time,
-    }
-    impl Case {
-        /// A client whose first map has pool 1 only, and was the newest.
-        fn new() -> Self {
-            let mut case = Self::stranger();
-            case.sees(1);
-            let question = case.questions()[0];
-            case.answer(question, Ok(r#"{"pools": [{"id": 1}], "epoch": 1}"#));
-            case
-        }
-        /// A client that has just connected.
-        fn stranger() -> Self {
-            let now = Time(1_000_000_000);
-            let port = Port::new(Arc::new(Waker::new().expect("a descriptor")));
-            let client = Client::new(ClientConfig::new(ClientId(7)), now);
-            let mut case = Self {
-                access: Access::new(client, Instance(1), Some(port.clone())),
-                port,
-                now,
-            };
-            case.access.on_mon_session(now);
-            case
-        }
-        fn sees(&mut self, pools: u64) {
-            let map = map(pools);
-            let full = MapFull {
-                map: map.to_bytes().into(),
-            };
-            self.access
-                .on_message(self.now, MON, map.epoch, Message::MapFull(full));
-        }
-        fn operate(&mut self, pool: u64) -> Answer {
-            let (reply, receiver) = slot();
-            let permit = block_on(self.port.gate.enter(0));
-            let operation = Operation {
-                pool: PoolId(pool),
-                ..Operation::default()
-            };
-            let deadline = self.now + Duration::from_secs(30);
-            self.port
-                .call(Call::Operate {
-                    operation,
-                    deadline,
-                    reply,
-                    permit,
-                })
-                .expect("it runs");
-            self.access.take_calls(self.now);
-            receiver
-        }
-        /// Tokens of the requests sent since the last call.
-        fn questions(&mut self) -> Vec<u64> {
-            let mut out = Vec::new();
-            self.access.take_outputs(self.now, &mut out);
-            let command = |output| match output {
-                Output::SendMon {
-                    message: Message::Command(command),
-                } => Some(command),
-                _ => None,
-            };
-            let commands = out.into_iter().filter_map(command);
-            commands
-                .inspect(|command| assert!(command.request.contains("pool ls")))
-                .map(|c| c.token)
-                .collect()
-        }
-        fn answer(&mut self, token: u64, answer: Result<&str, &str>) {
-            let (reply, error) = (
-                answer.unwrap_or("{}").to_owned(),
-                answer.err().map(str::to_owned),
-            );
-            let message = Message::CommandReply(CommandReply {
-                token,
-                error,
-                reply,
-            });
-            self.access.on_message(self.now, MON, Epoch(1), message);
-        }
-        fn waits(&mut self, millis: u64) {
-            for _ in 0..millis / 100 {
-                self.now = self.now + Duration::from_millis(100);
-                self.access.on_tick(self.now);
-            }
-        }
-    }
-    fn ended(answer: &mut Answer) -> Option<Result<Done, Error>> {
-        let mut context = Context::from_waker(TaskWaker::noop());
-        match std::pin::Pin::new(answer).poll(&mut context) {
-            Poll::Ready(answer) => answer,
-            Poll::Pending => None,
-        }
-    }
-    use std::future::Future as _;
-
-    /// The answer if it is there; does not wait.
-    fn now<T>(answer: &mut Receiver<T>) -> Option<T> {
-        match std::pin::Pin::new(answer).poll(&mut Context::from_waker(TaskWaker::noop())) {
-            Poll::Ready(answer) => answer,
-            Poll::Pending => None,
-        }
-    }
-    impl Case {
-        fn call(&mut self, call: Call) {
-            self.port.call(call).expect("it runs");
-            self.access.take_calls(self.now);
-        }
-        fn command(&mut self, request: &str, writes: bool) -> Receiver<Result<String, Error>> {
-            let (reply, receiver) = slot();
-            let deadline = self.now + Duration::from_secs(30);
-            self.call(Call::Command {
-                request: request.to_owned(),
-                writes,
-                deadline,
-                reply,
-            });
-            receiver
-        }
-        /// Commands that were sent since the last call.
-        fn commands(&mut self) -> Vec<(String, u64)> {
-            let mut out = Vec::new();
-            self.access.take_outputs(self.now, &mut out);
-            let command = |output| match output {
-                Output::SendMon {
-                    message: Message::Command(command),
-                } => Some((command.request, command.token)),
-                _ => None,
-            };
-            out.into_iter().filter_map(command).collect()
-        }
-        fn new_session(&mut self) {
-            self.access.on_gone(self.now, MON);
-            self.access.on_mon_session(self.now);
-        }
-    }
-
-    /// A monitor that is lost may have executed a command: its caller is told so, and the command
-    /// is not resent. A read-only command is resent; before, its caller waited until its deadline.
-    /// A command that was never sent is sent in any case.
-    #[test]
-    fn a_lost_session_asks_again_what_reads_and_never_what_writes() {
-        let mut case = Case::new();
-        let (mut looks, mut writes) = (case.command("look", false), case.command("write", true));
-        assert_eq!(case.commands().len(), 2);
-        case.access.on_gone(case.now, MON);
-        let mut later = case.command("later", true);
-        let Some(Err(Error::Command(why))) = now(&mut writes) else {
-            panic!("it may have happened")
-        };
-        assert!(why.contains("may or may not have happened"), "{why}");
-        assert!(case.commands().is_empty(), "there is no session");
-        case.access.on_mon_session(case.now);
-        let again = case.commands();
-        assert_eq!(
-            again
-                .iter()
-                .map(|(request, _)| request.as_str())
-                .collect::<Vec<_>>(),
-            ["look", "later"]
-        );
-        assert!(case.commands().is_empty(), "once");
-        assert!(now(&mut looks).is_none() && now(&mut later).is_none());
-        for (_, token) in again {
-            case.answer(token, Ok("{}"));
-        }
-        assert!(matches!(
-            (now(&mut looks), now(&mut later)),
-            (Some(Ok(_)), Some(Ok(_)))
-        ));
-        // Each new session asks again.
-        let mut patient = case.command("look", false);
-        for _ in 0..5 {
-            assert_eq!(case.commands().len(), 1);
-            case.new_session();
-        }
-        assert_eq!(case.commands().len(), 1);
-        case.waits(31_000);
-        assert!(
-            matches!(now(&mut patient), Some(Err(Error::TimedOut { .. }))),
-            "its deadline holds"
-        );
-        case.new_session();
-        assert!(case.commands().is_empty(), "nobody waits for it");
-    }
-
-    /// A key or a command too large for any monitor waited for its deadline, with a monitor and
-    /// without: here there is no session yet, and each is answered before time passes.
-    #[test]
-    fn what_cannot_be_sent_is_refused_at_once() {
-        let mut case = Case::new();
-        case.access.on_gone(case.now, MON);
-        let mut command = case.command(&"x".repeat(CLIENT_BYTES_MAX), false);
-        let Some(Err(Error::Command(why))) = now(&mut command) else {
-            panic!("it waits")
-        };
-        assert!(
-            why.contains(&format!("at most {CLIENT_BYTES_MAX} ")),
-            "{why}"
-        );
-        let span = || MetaSpan::Key {
-            key: Name::copy(&[b'x'; Name::LEN_MAX + 1]),
-        };
-        let (reply, mut asked) = slot();
-        let call = MetaCall::Range {
-            span: span(),
-            limit: 0,
-            keys_only: false,
-            serializable: false,
-        };
-        case.call(Call::Meta {
-            call,
-            deadline: case.now + Duration::from_secs(30),
-            reply,
-        });
-        assert!(matches!(now(&mut asked), Some(Err(Error::Meta(_)))));
-        let sink = Arc::<Sink>::default();
-        case.call(Call::MetaWatch {
-            span: span(),
-            from: 0,
-            sink: sink.clone(),
-        });
-        assert!(
-            !sink.push(nacre_client::WatchNews::Events {
-                events: Vec::new(),
-                through: 1
-            }),
-            "it has ended"
-        );
-    }
-
-    /// An operation whose caller gave up is neither kept nor resent.
-    #[test]
-    fn an_operation_whose_caller_gave_up_leaves_nothing() {
-        let mut case = Case::new();
-        let mut calls: Vec<Answer> = (0..100).map(|_| case.operate(1)).collect();
-        assert_eq!(
-            (case.access.client.in_flight(), case.access.running.len()),
-            (100, 100)
-        );
-        case.waits(31_000);
-        assert!(
-            calls
-                .iter_mut()
-                .all(|call| matches!(ended(call), Some(Err(Error::TimedOut { .. }))))
-        );
-        case.commands();
-        assert_eq!(
-            (case.access.client.in_flight(), case.access.running.len()),
-            (0, 0)
-        );
-        let _all = block_on(case.port.gate.enter(64 << 20));
-    }
-
-    /// A watch exists for its watcher. If the watcher is dropped before the registration completes,
-    /// nothing else would end the watch.
-    #[test]
-    fn a_watch_that_nobody_hears_ends() {
-        let mut case = Case::new();
-        let watch = |case: &mut Case| {
-            let ((reply, receiver), hearing) = (slot(), Arc::<Hearing>::default());
-            let permit = block_on(case.port.gate.enter(0));
-            let (deadline, timeout) = (case.now + Duration::from_secs(30), Duration::from_secs(60));
-            let (pool, object) = (PoolId(1), ObjectId::named("a"));
-            case.call(Call::Watch {
-                pool,
-                object,
-                timeout,
-                deadline,
-                hearing: hearing.clone(),
-                reply,
-                permit,
-            });
-            (receiver, hearing)
-        };
-        let (_kept, _heard) = watch(&mut case);
-        drop(watch(&mut case));
-        assert_eq!(case.access.watching.len(), 2);
-        case.waits(32_000);
-        let heard = case
-            .access
-            .watching
-            .values()
-            .filter(|hearing| Arc::strong_count(hearing) == 1)
-            .count();
-        assert_eq!(heard, 0, "it is kept for nobody");
-    }
-
-    /// A watcher read nothing for so long that its watch was ended here, but the monitors kept
-    /// sending events to this client until it stopped.
-    #[test]
-    fn a_watch_that_ended_here_ends_at_the_monitors() {
-        use nacre_wire::msg::meta::{MetaError, MetaEvent, MetaEvents};
-        let mut case = Case::new();
-        let sink = Arc::<Sink>::default();
-        case.call(Call::MetaWatch {
-            span: MetaSpan::Prefix {
-                prefix: "a/".into(),
-            },
-            from: 1,
-            sink: sink.clone(),
-        });
-        let sent = |case: &mut Case| {
-            let mut out = Vec::new();
-            case.access.take_outputs(case.now, &mut out);
-            let message = |output| match output {
-                Output::SendMon { message } => Some(message),
-                _ => None,
-            };
-            out.into_iter().filter_map(message).collect::<Vec<_>>()
-        };
-        let watch = |message: &Message| match message {
-            Message::MetaWatch(watch) => Some(watch.watch),
-            _ => None,
-        };
-        let watch = sent(&mut case)
-            .iter()
-            .find_map(watch)
-            .expect("it is asked for");
-        assert!(
-            !sink.push(nacre_client::WatchNews::Ended(MetaError::Superseded {})),
-            "nobody reads it any more"
-        );
-        let events = MetaEvents::encode(&[MetaEvent::Delete {
-            key: "a/k".into(),
-            revision: 1,
-        }]);
-        let message = Message::MetaEvents(
-            MetaEvents {
-                watch,
-                after: 0,
-                through: 1,
-            },
-            vec![events],
-        );
-        case.access.on_message(case.now, MON, Epoch(1), message);
-        let cancelled = |message: &Message| matches!(message, Message::MetaCancel(cancel) if cancel.watch == watch);
-        assert!(
-            sent(&mut case).iter().any(cancelled),
-            "the monitors are not told"
-        );
-    }
-
-    /// Two requests waited for others of their client. The second had less time, but was answered
-    /// only when the first one's time was over, too.
-    #[test]
-    fn each_request_about_metadata_has_a_time_of_its_own() {
-        use nacre_wire::msg::meta::META_WINDOW;
-        let mut case = Case::new();
-        let ask = |case: &mut Case, seconds| {
-            let (reply, receiver) = slot();
-            let call = MetaCall::Leases {};
-            case.call(Call::Meta {
-                call,
-                deadline: case.now + Duration::from_secs(seconds),
-                reply,
-            });
-            receiver
-        };
-        let mut patient: Vec<_> = (0..META_WINDOW + 10).map(|_| ask(&mut case, 30)).collect();
-        let mut hurried = ask(&mut case, 1);
-        assert!(
-            case.access.next_deadline() <= case.now + Duration::from_secs(1),
-            "or nobody looks"
-        );
-        case.waits(1_000);
-        assert!(
-            matches!(now(&mut hurried), Some(Err(Error::TimedOut { .. }))),
-            "a second is over"
-        );
-        assert!(
-            patient.iter_mut().all(|answer| now(answer).is_none()),
-            "the others have time"
-        );
-        case.waits(30_000);
-        assert!(patient.iter_mut().all(|answer| now(answer).is_some()));
-    }
-
-    /// Metadata requests beyond a client's limit in flight wait here, and continue when others are
-    /// answered.
-    #[test]
-    fn requests_about_metadata_go_on_when_others_are_answered() {
-        use nacre_wire::msg::meta::{META_WINDOW, MetaReply};
-        let mut case = Case::new();
-        case.commands();
-        let count = META_WINDOW + 10;
-        let mut answers = Vec::new();
-        for n in 0..count {
-            let (reply, receiver) = slot();
-            let span = MetaSpan::Key {
-                key: n.to_string().as_str().into(),
-            };
-            let call = MetaCall::Range {
-                span,
-                limit: 0,
-                keys_only: false,
-                serializable: false,
-            };
-            case.call(Call::Meta {
-                call,
-                deadline: case.now + Duration::from_secs(30),
-                reply,
-            });
-            answers.push(receiver);
-        }
-        let mut done = 0;
-        while done < count {
-            let mut out = Vec::new();
-            case.access.take_outputs(case.now, &mut out);
-            let request = |output| match output {
-                Output::SendMon {
-                    message: Message::MetaRequest(request),
-                } => Some(request),
-                _ => None,
-            };
-            let sent: Vec<_> = out.into_iter().filter_map(request).collect();
-            assert!(
-                !sent.is_empty(),
-                "{done} of {count} are done, and nothing is under way"
-            );
-            for request in sent {
-                let result = MetaResult::Ranged {
-                    pairs: Vec::new(),
-                    more: false,
-                };
-                let reply = MetaReply {
-                    instance: request.instance,
-                    sequence: request.sequence,
-                    revision: 1,
-                    result,
-                };
-                case.access
-                    .on_message(case.now, MON, Epoch(1), Message::MetaReply(reply));
-                done += 1;
-            }
-        }
-        assert_eq!(
-            answers
-                .iter_mut()
-                .filter_map(now)
-                .filter(Result::is_ok)
-                .count() as u64,
-            count
-        );
-    }
-
-    // A client whose first map came from a lagging monitor answered at once that there was no such
-    // pool.
-    #[test]
-    fn a_pool_that_an_old_map_lacks_is_asked_for_and_waited_for() {
-        let mut case = Case::new();
-        let (mut first, mut second) = (case.operate(2), case.operate(2));
-        let questions = case.questions();
-        assert_eq!(questions.len(), 1, "one question for both");
-        case.answer(questions[0], Ok(r#"{"pools": [{"id": 1}, {"id": 2}]}"#));
-        case.waits(1000);
-        assert!(
-            ended(&mut first).is_none() && ended(&mut second).is_none(),
-            "the map is on its way"
-        );
-        assert_eq!(case.questions(), [] as [u64; 0]);
-        case.sees(2);
-        assert_eq!(case.access.client.in_flight(), 2);
-    }
-
-    /// `nacre class install` was answered, and `nacre class exec` right after it reported that
-    /// there was no such class: neither its monitor nor the OSD had received the change yet.
-    #[test]
-    fn a_client_begins_nothing_with_a_map_from_before_it_came() {
-        let mut case = Case::stranger();
-        let question = case.questions()[0];
-        let (mut early, (reply, mut map)) = (case.operate(1), slot());
-        let deadline = case.now + Duration::from_secs(30);
-        case.call(Call::Map {
-            at_least: Epoch::NONE,
-            deadline,
-            reply,
-        });
-        case.sees(1);
-        assert_eq!(
-            (case.access.client.in_flight(), now(&mut map).is_none()),
-            (0, true),
-            "it is not known to be new"
-        );
-        case.answer(
-            question,
-            Ok(r#"{"pools": [{"id": 1}, {"id": 2}], "epoch": 2}"#),
-        );
-        assert_eq!(
-            (case.access.client.in_flight(), now(&mut map).is_none()),
-            (0, true),
-            "it is old"
-        );
-        case.sees(2);
-        assert!(ended(&mut early).is_none());
-        assert_eq!(
-            (case.access.client.in_flight(), now(&mut map).is_some()),
-            (1, true)
-        );
-        case.new_session();
-        assert_eq!(case.questions(), [] as [u64; 0], "it has come before");
-    }
-
-    /// Objects can be read without a majority of monitors, also by a client that connects then, or
-    /// that connects to a monitor cut off from the others.
-    #[test]
-    fn a_client_that_comes_when_nobody_leads_goes_on_with_what_it_has() {
-        for answer in [
-            None,
-            Some(Err("no monitor majority")),
-            Some(Ok(r#"{"pools": [{"id": 1}], "epoch": 2}"#)),
-        ] {
-            let mut case = Case::stranger();
-            let (question, _call) = (case.questions()[0], case.operate(1));
-            case.sees(1);
-            if let Some(answer) = answer {
-                case.answer(question, answer);
-            }
-            assert_eq!(case.access.client.in_flight(), 0);
-            case.waits(2_500);
-            assert_eq!(case.access.client.in_flight(), 1);
-        }
-    }
-
-    /// A pool was created and then used while the answer that it did not exist was in flight.
-    #[test]
-    fn a_pool_that_is_asked_for_after_a_question_is_not_judged_by_its_answer() {
-        let mut case = Case::new();
-        let mut first = case.operate(2);
-        let question = case.questions()[0];
-        case.now = case.now + Duration::from_millis(1);
-        let mut second = case.operate(2);
-        case.answer(question, Ok(r#"{"pools": [{"id": 1}], "epoch": 1}"#));
-        assert!(matches!(
-            ended(&mut first),
-            Some(Err(Error::NoSuchPool { .. }))
-        ));
-        assert!(ended(&mut second).is_none());
-        assert_eq!(case.questions().len(), 1, "it is asked for again");
-    }
-
-    #[test]
-    fn a_pool_that_the_monitors_do_not_know_does_not_exist() {
-        let mut case = Case::new();
-        let (mut gone, mut there) = (case.operate(3), case.operate(2));
-        let question = case.questions()[0];
-        case.answer(question, Ok(r#"{"pools": [{"id": 1}, {"id": 2}]}"#));
-        assert!(matches!(
-            ended(&mut gone),
-            Some(Err(Error::NoSuchPool { .. }))
-        ));
-        assert!(ended(&mut there).is_none());
-    }
-
-    #[test]
-    fn without_a_majority_it_is_asked_again_until_the_callers_deadline() {
-        let mut case = Case::new();
-        let mut call = case.operate(2);
-        for _ in 0..20 {
-            for question in case.questions() {
-                case.answer(question, Err("no monitor majority"));
-            }
-            case.waits(1000);
-            assert!(ended(&mut call).is_none());
-        }
-        assert_eq!(case.questions().len(), 1);
-        case.waits(15_000);
-        let Some(Err(Error::TimedOut { waits_for, .. })) = ended(&mut call) else {
-            panic!("its deadline has passed")
-        };
-        assert_eq!(waits_for, OLD_MAP);
-    }
-
-    /// (Planted by a reviewer: it was reported as a definite refusal.) A write was sent twice, and
-    /// the second sending was refused because the queue was full: the first may have been executed.
-    #[test]
-    fn a_doubtful_refusal_stays_doubtful() {
-        use nacre_types::OsdId;
-        use nacre_wire::map::Address;
-        use nacre_wire::msg::client::{OpFailure, OpReply, OpRequest, SubOp};
-        let text = "device 0 osd.0\ntype 0 osd\ntype 1 root\nroot default { id -1 alg straw2 item osd.0 weight 1 }\n\
-            rule r { id 0 type replicated min_size 1 max_size 10 step take default step choose firstn 0 type osd step emit }\n";
-        let mut map = ClusterMap::empty(
-            ClusterId(1),
-            CrushSection::parse(text).expect("well-formed"),
-        );
-        let (osd, store, address) = (OsdId(0), 1, Address("o0".into()));
-        let changes = vec![
-            Change::OsdNew { osd, store },
-            Change::OsdUp {
-                osd,
-                instance: Instance(1),
-                address,
-                store,
-                features: 0,
-                process: 1,
-            },
-            Change::PoolSet {
-                pool: PoolId(1),
-                settings: Pool::replicated("p1".into(), 1, 1, 1),
-            },
-        ];
-        // Newer than the map that the client has.
-        for changes in [
-            vec![Change::Flags { flags: 0 }],
-            vec![Change::Flags { flags: 1 }],
-            changes,
-        ] {
-            map.apply(&map.delta(changes)).expect("the next delta");
-        }
-        for again in [false, true] {
-            let mut case = Case::new();
-            let full = MapFull {
-                map: map.to_bytes().into(),
-            };
-            case.access
-                .on_message(case.now, MON, map.epoch, Message::MapFull(full));
-            let (reply, mut answer) = slot();
-            let permit = block_on(case.port.gate.enter(0));
-            let ops = vec![SubOp::WriteFull { length: 0 }];
-            let operation = Operation {
-                pool: PoolId(1),
-                ops,
-                ..Operation::default()
-            };
-            let deadline = case.now + Duration::from_secs(30);
-            case.call(Call::Operate {
-                operation,
-                deadline,
-                reply,
-                permit,
-            });
-            let sent = |case: &mut Case| -> Option<OpRequest> {
-                let mut out = Vec::new();
-                case.access.take_outputs(case.now, &mut out);
-                out.into_iter().find_map(|output| match output {
-                    Output::Send {
-                        message: Message::OpRequest(request, _),
-                        ..
-                    } => Some(request),
-                    _ => None,
-                })
-            };
-            let mut request = sent(&mut case).expect("it is sent");
-            if again {
-                case.access.on_gone(case.now, Entity::Osd(osd));
-                request = sent(&mut case).expect("and again");
-            }
-            let failure = Some(OpFailure::Full {});
-            let (version, results) = (Default::default(), Vec::new());
-            let refused = OpReply {
-                request: request.request,
-                failure,
-                version,
-                results,
-                attempt: request.attempt,
-            };
-            case.access.on_message(
-                case.now,
-                Entity::Osd(osd),
-                map.epoch,
-                Message::OpReply(refused, Vec::new()),
-            );
-            let mut out = Vec::new();
-            case.access.take_outputs(case.now, &mut out);
-            match now(&mut answer) {
-                Some(Err(Error::Doubtful(OpFailure::Full {}))) if again => {}
-                Some(Err(Error::Refused(OpFailure::Full {}))) if !again => {}
-                other => panic!("{other:?}"),
-            }
-        }
     }
 }

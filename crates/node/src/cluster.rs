@@ -8,15 +8,14 @@ use crate::clock;
 use crate::config::Config;
 use crate::daemon;
 use crate::embedded::Embedded;
-use crate::error::{Error, StartError};
+use crate::error::Error;
+use crate::own_thread::OwnThread;
 use crate::slot::{block_on, slot};
-use crate::wake::Waker;
 use crate::watch::{Hearing, Notified, Watcher};
 use bytes::Bytes;
 use nacre_client::{Blocked, Done, Operation};
 use nacre_command::{Command, PoolCreate};
 use nacre_types::{Epoch, Name, ObjectId, PoolId, Time, Version};
-use nacre_wire::msg::check::inline_bytes;
 use nacre_wire::msg::client::{OP_BYTES_MAX, OpFailure, SnapContext, SubOp, SubReply};
 use nacre_wire::msg::payload_len;
 use nacre_wire::{ClusterMap, Measure, Payload};
@@ -24,10 +23,8 @@ use serde_json::Value;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Default name of a client, with all rights.
@@ -64,32 +61,10 @@ pub fn call<'a, T>(future: impl Future<Output = Result<T, Error>> + Send + 'a) -
 enum Host {
     /// All daemons are in this process.
     Embedded(#[allow(dead_code, reason = "held so that the cluster runs")] Arc<Embedded>),
+    /// Only the client is in this process, on the thread of its owner: [`crate::Pipelined`].
+    Driven,
     /// Only the client is in this process.
-    Network {
-        stop: Arc<AtomicBool>,
-        waker: Arc<Waker>,
-        thread: Mutex<Option<JoinHandle<()>>>,
-    },
-}
-impl Drop for Host {
-    fn drop(&mut self) {
-        if let Self::Network {
-            stop,
-            waker,
-            thread,
-        } = self
-        {
-            stop.store(true, Ordering::SeqCst);
-            waker.wake();
-            if let Some(thread) = thread
-                .get_mut()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .take()
-            {
-                let _ = thread.join();
-            }
-        }
-    }
+    Network(OwnThread),
 }
 
 /// A client of a cluster. Cloning is cheap; clones share bounds and connections.
@@ -139,11 +114,28 @@ impl Drop for Leave {
     }
 }
 
+/// Refuses a client's name that is too long: it is in the first frame of each connection, and no
+/// monitor could read that.
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    let sendable = Measure::of("the client's name", &Name::from(name))
+        .fits("the client's name", 4 + Name::LEN_MAX);
+    sendable.map_err(|why| Error::Command(why.to_string()))
+}
+
 impl Cluster {
     pub(crate) fn over(port: Arc<Port>, embedded: Arc<Embedded>) -> Self {
         Self {
             port,
             host: Arc::new(Host::Embedded(embedded)),
+            timeout: TIMEOUT,
+        }
+    }
+
+    /// A client whose owner runs the reactor.
+    pub(crate) fn driven(port: Arc<Port>) -> Self {
+        Self {
+            port,
+            host: Arc::new(Host::Driven),
             timeout: TIMEOUT,
         }
     }
@@ -173,55 +165,25 @@ impl Cluster {
     /// # Errors
     /// [`Error::Start`]: the file cannot be used.
     pub fn connect_as(path: impl AsRef<Path>, name: &str) -> Result<Self, Error> {
+        check_name(name)?;
         let name = name.to_owned();
-        // The name is in the first frame of each connection: a longer one could not be read by any
-        // monitor.
-        let sendable = Measure::of("the client's name", &Name::from(name.as_str()))
-            .fits("the client's name", 4 + Name::LEN_MAX);
-        sendable.map_err(|why| Error::Command(why.to_string()))?;
         let config = Config::load(path.as_ref())?;
         let waker = daemon::waker()?;
         let port = Port::new(waker.clone());
-        let stop = Arc::new(AtomicBool::new(false));
-        let (sender, receiver) = slot();
-        let run = {
-            let (waker, port, stop) = (waker.clone(), port.clone(), stop.clone());
+        // Runs however the thread ends: no caller waits for it afterwards.
+        let leave = Leave(port.clone());
+        let make = {
+            let (waker, port) = (waker.clone(), port.clone());
             move || {
-                let made = daemon::reactor(&config, waker, 0).and_then(|mut reactor| {
-                    daemon::add_client(&mut reactor, Some(port.clone()), &name)?;
-                    Ok(reactor)
-                });
-                let mut reactor = match made {
-                    Ok(reactor) => reactor,
-                    Err(why) => return sender.send(Err(why)),
-                };
-                sender.send(Ok(()));
-                // Runs however this thread ends: no caller waits for it afterwards.
-                let _leave = Leave(port);
-                while !stop.load(Ordering::SeqCst) {
-                    reactor.turn(Duration::from_secs(1));
-                    let _ = reactor.take_said();
-                }
+                let mut reactor = daemon::reactor(&config, waker, 0)?;
+                daemon::add_client(&mut reactor, port, &name)?;
+                Ok((reactor, leave))
             }
         };
-        let failed = |error| StartError::Io {
-            doing: "start a thread for",
-            path: path.as_ref().to_owned(),
-            error,
-        };
-        let thread = std::thread::Builder::new()
-            .name("nacre-client".to_owned())
-            .spawn(run)
-            .map_err(failed)?;
-        block_on(receiver).unwrap_or(Ok(()))?;
-        let host = Host::Network {
-            stop,
-            waker,
-            thread: Mutex::new(Some(thread)),
-        };
+        let thread = OwnThread::start(("nacre-client", path.as_ref()), waker, make, |_, _| {})?;
         Ok(Self {
             port,
-            host: Arc::new(host),
+            host: Arc::new(Host::Network(thread)),
             timeout: TIMEOUT,
         })
     }
@@ -238,7 +200,7 @@ impl Cluster {
     pub fn embedded(&self) -> Option<&Arc<Embedded>> {
         match &*self.host {
             Host::Embedded(embedded) => Some(embedded),
-            Host::Network { .. } => None,
+            Host::Network(_) | Host::Driven => None,
         }
     }
 
@@ -250,9 +212,12 @@ impl Cluster {
     pub fn stop(&self) -> Result<(), Error> {
         match &*self.host {
             Host::Embedded(embedded) => embedded.stop(),
-            Host::Network { stop, waker, .. } => {
-                stop.store(true, Ordering::SeqCst);
-                waker.wake();
+            Host::Driven => {
+                drop(self.port.close("it was closed"));
+                Ok(())
+            }
+            Host::Network(thread) => {
+                thread.stop();
                 Ok(())
             }
         }
@@ -289,17 +254,11 @@ impl Cluster {
             });
         }
         let deadline = self.deadline();
-        let permit = self
-            .port
-            .gate
-            .enter(length + inline_bytes(&operation.ops))
-            .await;
         let (reply, receiver) = slot();
         self.port.call(Request::Operate {
             operation,
             deadline,
             reply,
-            permit,
         })?;
         receiver.await.ok_or_else(|| self.gone())?
     }
@@ -340,7 +299,7 @@ impl Cluster {
         call(async move {
             let (reply, receiver) = slot();
             self.port.call(Request::Blocked { than, reply })?;
-            receiver.await.ok_or_else(|| self.gone())
+            receiver.await.ok_or_else(|| self.gone())?
         })
     }
 
@@ -821,7 +780,6 @@ impl Pool {
         let object = object.into_object();
         call(async move {
             let (hearing, deadline) = (Arc::<Hearing>::default(), self.cluster.deadline());
-            let permit = self.cluster.port.gate.enter(0).await;
             let (reply, receiver) = slot();
             let (pool, there) = (self.id, hearing.clone());
             self.cluster.port.call(Request::Watch {
@@ -831,7 +789,6 @@ impl Pool {
                 deadline,
                 hearing: there,
                 reply,
-                permit,
             })?;
             receiver.await.ok_or_else(|| self.cluster.gone())??;
             Ok(Watcher {

@@ -142,11 +142,10 @@ pub fn add_osd(
     })
 }
 
-/// Adds a client named `name` to a reactor; `port` is the queue of its callers, `None` if the
-/// reactor's owner submits operations itself.
+/// Adds a client named `name` to a reactor; `port` is the queue of its callers.
 pub fn add_client(
     reactor: &mut Reactor,
-    port: Option<Arc<Port>>,
+    port: Arc<Port>,
     name: &str,
 ) -> Result<Entity, StartError> {
     let id = ClientId(directory::random_u128() as u64);

@@ -421,7 +421,7 @@ impl Host {
                 Err(why) => return Err(why),
             }
         }
-        daemon::add_client(&mut host.reactor, Some(port), crate::cluster::ADMIN)?;
+        daemon::add_client(&mut host.reactor, port, crate::cluster::ADMIN)?;
         Ok(host)
     }
 

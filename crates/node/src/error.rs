@@ -1,5 +1,6 @@
 //! Errors around the roles, in sentences that recommend an action.
 
+use nacre_client::{Failure, Refused};
 use nacre_types::Entity;
 use nacre_wire::msg::client::OpFailure;
 use nacre_wire::msg::meta::MetaError;
@@ -70,6 +71,31 @@ pub enum Error {
     Unexpected(&'static str),
     /// Starting failed.
     Start(StartError),
+}
+impl Error {
+    /// Of an operation that its client gave up or that the cluster refused, after `waited`.
+    pub(crate) fn of(failure: Failure, waited: Duration) -> Self {
+        match failure {
+            Failure::Refused(why) => Self::Refused(why),
+            Failure::Doubtful(why) => Self::Doubtful(why),
+            Failure::NoSuchPool => Self::NoSuchPool {
+                name: "(removed)".to_owned(),
+            },
+            Failure::Unknown => Self::TimedOut {
+                waits_for: "nobody".to_owned(),
+                waited,
+            },
+            Failure::Foreign { why, .. } => Self::Command(why),
+        }
+    }
+    /// Of an operation that was not begun.
+    pub(crate) fn refused(why: &Refused) -> Self {
+        match why {
+            Refused::NoSuchPool => Self::of(Failure::NoSuchPool, Duration::ZERO),
+            Refused::Unsupported => Self::Watch(nacre_client::WatchError::Unsupported),
+            Refused::Busy | Refused::NotConnected => Self::Unexpected("room for an operation"),
+        }
+    }
 }
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

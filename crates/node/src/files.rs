@@ -22,8 +22,9 @@ use crate::daemon;
 use crate::directory;
 use crate::error::{Error, StartError};
 use crate::machine;
+use crate::own_thread::OwnThread;
 use crate::reactor::{NodeParts, Reactor};
-use crate::slot::{block_on, slot};
+use crate::slot::block_on;
 use crate::wake::Waker;
 use nacre_client::{
     Beside, ClientConfig, Engines, Metadata, ObjectCluster, Placed, Served, Service,
@@ -38,7 +39,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Time limit of opening a file system.
@@ -257,24 +257,12 @@ impl Drop for Caller {
     }
 }
 
-/// The client's thread.
+/// The client.
 struct Running {
     id: ClientId,
     inbox: Arc<Inbox>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        self.inbox.waker.wake();
-        if let Some(thread) = self.thread.take()
-            && thread.thread().id() != std::thread::current().id()
-        {
-            let _ = thread.join();
-        }
-    }
+    #[allow(dead_code, reason = "held so that the client runs")]
+    thread: OwnThread,
 }
 
 /// A file system of a cluster. Cloning is cheap; clones share the client. The client ends with the
@@ -349,52 +337,23 @@ impl FileSystem {
             fs: Mutex::new(None),
             keeper: Mutex::new(None),
         });
-        let stop = Arc::new(AtomicBool::new(false));
-        let (sender, receiver) = slot();
         let id = ClientId(directory::random_u128() as u64);
-        let run = {
-            let (inbox, stop) = (inbox.clone(), stop.clone());
+        let start = {
+            let (inbox, waker) = (inbox.clone(), waker.clone());
             let (client, name, about) = (client.to_owned(), name.to_owned(), Name::from(about));
             move || {
-                let made = make(waker).and_then(|(mut reactor, engines)| {
-                    let who = add_caller(
-                        &mut reactor,
-                        engines.as_deref(),
-                        inbox,
-                        id,
-                        (&client, &name, about),
-                    )?;
-                    Ok((reactor, who))
-                });
-                let (mut reactor, who) = match made {
-                    Ok(made) => made,
-                    Err(why) => return sender.send(Err(why)),
-                };
-                sender.send(Ok(()));
-                while !stop.load(Ordering::SeqCst) {
-                    reactor.turn(Duration::from_secs(1));
-                    let _ = reactor.take_said();
-                }
-                reactor.shut_down(who);
-                daemon::drain(&mut reactor);
+                let (mut reactor, engines) = make(waker)?;
+                let whose = (&*client, &*name, about);
+                let who = add_caller(&mut reactor, engines.as_deref(), inbox, id, whose)?;
+                Ok((reactor, who))
             }
         };
-        let failed = |error| StartError::Io {
-            doing: "start a thread for",
-            path: name.into(),
-            error,
+        let end = |mut reactor: Reactor, who| {
+            reactor.shut_down(who);
+            daemon::drain(&mut reactor);
         };
-        let thread = std::thread::Builder::new()
-            .name("nacre-files".to_owned())
-            .spawn(run)
-            .map_err(failed)?;
-        block_on(receiver).unwrap_or(Ok(()))?;
-        let files = Self(Arc::new(Running {
-            id,
-            inbox,
-            stop,
-            thread: Some(thread),
-        }));
+        let thread = OwnThread::start(("nacre-files", name.as_ref()), waker, start, end)?;
+        let files = Self(Arc::new(Running { id, inbox, thread }));
         files.wait_for_server(name)?;
         Ok(files)
     }

@@ -2,8 +2,8 @@
 //! 0001, ADR 0004).
 //!
 //! ```text
-//!            Cluster (users) ──┐                                   cluster.toml ── config, directory
-//!                              ▼
+//!            Cluster (users) ──┐     Pipelined (its owner) ──┐    cluster.toml ── config, directory
+//!                              ▼                             ▼
 //!   callers ─▶ Port ─▶ ┌──────────────── Reactor (one thread) ─────────────┐
 //!                      │  Access(Client)   Mon   Osd   Osd   Osd           │
 //!   workers ─▶ Mailbox ┼▶ Hosted: store     │  by value, or framed:        │
@@ -11,9 +11,9 @@
 //!                      └───────────────────────────────────────────────────┘
 //! ```
 //! * [`Cluster`]: the facade; [`Embedded`]: a whole cluster here; [`run_mon`], [`run_osd`]: one
-//!   daemon; [`Pipelined`]: for benchmarks;
+//!   daemon; [`Pipelined`]: a client on its owner's thread (ADR 0015);
 //! * `reactor`: the loop, and the budget; `conn`, `links`, `net`: connections;
-//! * `hosted`, `device`, `workers`: stores and disks; `access`, `slot`: callers;
+//! * `hosted`, `device`, `workers`: stores and disks; `access`, `slot`: a client and its callers;
 //! * [`inspect`]: offline inspection of a store; [`machine`]: properties of this machine;
 //! * [`config`], [`directory`], [`locks`]: files besides stores; [`stop`]: stopping daemons.
 //!
@@ -42,7 +42,6 @@ mod evaluator;
 mod faults;
 mod files;
 mod hosted;
-mod in_process;
 mod inquiry;
 mod inspect;
 mod lanes;
@@ -55,6 +54,7 @@ mod meta_access;
 mod moved;
 mod net;
 mod owed;
+mod own_thread;
 mod pipelined;
 mod reactor;
 mod reserve;
@@ -81,7 +81,6 @@ pub use directory::{InitOptions, init};
 pub use embedded::Embedded;
 pub use error::{Error, StartError};
 pub use files::{DirEntry, FileSystem, Keeper, OpenFile, OpenOptions};
-pub use in_process::InProcess;
 pub use inquiry::{inquire, inquire_on};
 pub use inspect::{StoreReport, inspect};
 pub use meta::MetaWatcher;

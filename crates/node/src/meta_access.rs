@@ -18,10 +18,10 @@ struct Waiting {
     reply: Reply,
 }
 
-/// The last event of a watch when its client stops.
-pub fn ended(why: &str) -> WatchNews {
+/// The last event of a watch that ends with its client.
+pub fn ended(why: &Error) -> WatchNews {
     WatchNews::Ended(MetaError::Unavailable {
-        why: format!("this client has stopped: {why}"),
+        why: why.to_string(),
     })
 }
 
@@ -195,10 +195,7 @@ impl MetaAccess {
     }
 
     /// Stops after a fatal error of the client.
-    pub fn stop(&mut self, why: &str) {
-        let stopped = || Error::Stopped {
-            why: why.to_owned(),
-        };
+    pub fn stop(&mut self, stopped: impl Fn() -> Error) {
         for (_, waiting) in std::mem::take(&mut self.waiting) {
             waiting.reply.send(Err(stopped()));
         }
@@ -206,7 +203,7 @@ impl MetaAccess {
             waiting.reply.send(Err(stopped()));
         }
         for (_, sink) in std::mem::take(&mut self.watches) {
-            sink.push(ended(why));
+            sink.push(ended(&stopped()));
         }
     }
 }

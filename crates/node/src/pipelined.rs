@@ -1,31 +1,40 @@
-//! Operations without another thread: the caller's thread runs the reactor. For benchmarks, and for
-//! programs with their own event loop.
+//! A client without another thread: the caller's thread runs the reactor. For the command line,
+//! benchmarks, and programs with their own event loop.
+//!
+//! Operations may be begun many at a time and their results taken together. All calls of
+//! [`Cluster`] can be made with [`Pipelined::wait`]: both are one client, with one session.
 
+use crate::access::{Access, Port};
 use crate::any_role::AnyRole;
 use crate::clock;
+use crate::cluster::{Call, Cluster};
 use crate::config::Config;
 use crate::conn::Traffic;
 use crate::daemon::{self, RunOptions};
-use crate::error::StartError;
+use crate::error::{Error, StartError};
 use crate::locks::Lock;
 use crate::reactor::Reactor;
-use bytes::Bytes;
 use nacre_client::{
-    Client, Completion, Driven, ObjectCluster, OpId, Operation, Refused, WatchError, WatchEvent,
-    WatchId,
+    Client, Completion, Driven, ObjectCluster, OpId, Operation, Refused, WatchEvent,
 };
-use nacre_types::{Entity, ObjectId, PoolId};
-use nacre_wire::msg::client::RequestId;
+use nacre_types::{Entity, PoolId};
+use std::future::Future as _;
 use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// See the module head.
+/// See the module head. The other operations of an [`ObjectCluster`] are those of
+/// [`Driven::objects`].
 pub struct Pipelined {
     reactor: Reactor,
     me: Entity,
-    cpu_at_start: u64,
+    cluster: Cluster,
     _lock: Option<Lock>,
 }
+
+/// Longest turn of [`Pipelined::wait`]; it ends sooner when something happens.
+const TURN_MAX: Duration = Duration::from_secs(1);
 
 /// Activations of a class, as known in one process.
 #[derive(Clone, Debug, Default)]
@@ -40,8 +49,8 @@ impl Pipelined {
     /// A client over the network.
     ///
     /// # Errors
-    /// [`StartError`].
-    pub fn connect(path: impl AsRef<Path>) -> Result<Self, StartError> {
+    /// [`Error::Start`]: the file cannot be used.
+    pub fn connect(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::connect_as(path, crate::cluster::ADMIN)
     }
 
@@ -49,15 +58,25 @@ impl Pipelined {
     ///
     /// # Errors
     /// As [`Self::connect`].
-    pub fn connect_as(path: impl AsRef<Path>, name: &str) -> Result<Self, StartError> {
+    pub fn connect_as(path: impl AsRef<Path>, name: &str) -> Result<Self, Error> {
+        crate::cluster::check_name(name)?;
         let config = Config::load(path.as_ref())?;
-        let mut reactor = daemon::reactor(&config, daemon::waker()?, 0)?;
-        let me = daemon::add_client(&mut reactor, None, name)?;
+        let reactor = daemon::reactor(&config, daemon::waker()?, 0)?;
+        Ok(Self::with_client(reactor, name, None)?)
+    }
+
+    fn with_client(
+        mut reactor: Reactor,
+        name: &str,
+        lock: Option<Lock>,
+    ) -> Result<Self, StartError> {
+        let port = Port::new(reactor.waker().clone());
+        let me = daemon::add_client(&mut reactor, port.clone(), name)?;
         Ok(Self {
             reactor,
             me,
-            cpu_at_start: clock::cpu_ns(),
-            _lock: None,
+            cluster: Cluster::driven(port),
+            _lock: lock,
         })
     }
 
@@ -65,8 +84,8 @@ impl Pipelined {
     /// [`Self::poll`].
     ///
     /// # Errors
-    /// [`StartError`].
-    pub fn embedded(dir: impl AsRef<Path>, options: &RunOptions) -> Result<Self, StartError> {
+    /// [`Error::Start`].
+    pub fn embedded(dir: impl AsRef<Path>, options: &RunOptions) -> Result<Self, Error> {
         let config = Config::load(dir.as_ref())?;
         let lock = Lock::whole(&config)?;
         let mut reactor = daemon::reactor(
@@ -80,22 +99,41 @@ impl Pipelined {
         for id in config.osds.keys() {
             daemon::add_osd(&mut reactor, &config, *id, options)?;
         }
-        let me = daemon::add_client(&mut reactor, None, crate::cluster::ADMIN)?;
-        Ok(Self {
-            reactor,
-            me,
-            cpu_at_start: clock::cpu_ns(),
-            _lock: Some(lock),
-        })
+        let admin = crate::cluster::ADMIN;
+        Ok(Self::with_client(reactor, admin, Some(lock))?)
+    }
+
+    /// The same client as a facade. Its calls make progress only inside [`Self::wait`] and
+    /// [`Self::poll`]: do not wait for them otherwise.
+    #[must_use]
+    pub fn cluster(&self) -> Cluster {
+        self.cluster.clone()
+    }
+
+    /// Runs the reactor until a call of [`Self::cluster`] ends.
+    ///
+    /// # Errors
+    /// The call's own.
+    pub fn wait<T>(&mut self, mut call: Call<'_, T>) -> Result<T, Error> {
+        // A session that broke since the last turn must be noticed before anything is sent on it.
+        self.reactor.turn(Duration::ZERO);
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            if let Poll::Ready(answer) = Pin::new(&mut call).poll(&mut context) {
+                return answer;
+            }
+            self.reactor.turn(TURN_MAX);
+        }
     }
 
     /// The client role: its map and blocked operations.
-    ///
-    /// # Panics
-    /// Never: the client exists as long as this.
     pub fn client(&mut self) -> &mut Client {
+        &mut self.access().client
+    }
+
+    fn access(&mut self) -> &mut Access {
         match self.reactor.node_mut(self.me).map(|node| &mut node.role) {
-            Some(AnyRole::Client(access)) => &mut access.client,
+            Some(AnyRole::Client(access)) => access,
             _ => unreachable!("it was added and is never removed"),
         }
     }
@@ -145,67 +183,13 @@ impl Pipelined {
     /// One wake-up: waits at most `max` if nothing is ready; appends completions.
     pub fn poll(&mut self, max: Duration, into: &mut Vec<Completion>) {
         self.reactor.turn(max);
-        self.client().completions(into);
-    }
-
-    /// Operations with [`nacre_wire::msg::client::op_flag::ACK`] that were applied in memory on the
-    /// whole acting set since the last call; see [`ObjectCluster::acks`].
-    pub fn acks(&mut self, into: &mut Vec<OpId>) {
-        self.client().acks(into);
-    }
-
-    /// See [`ObjectCluster::watch`]; it is sent by the next [`Self::poll`].
-    ///
-    /// # Errors
-    /// [`Refused`]: poll first.
-    pub fn watch(
-        &mut self,
-        pool: PoolId,
-        object: ObjectId,
-        timeout: Duration,
-    ) -> Result<WatchId, Refused> {
-        self.reactor.waker().wake();
-        self.client().watch(clock::now(), pool, object, timeout)
-    }
-
-    /// See [`ObjectCluster::unwatch`].
-    ///
-    /// # Errors
-    /// [`Refused`]: poll first.
-    pub fn unwatch(&mut self, watch: WatchId) -> Result<Option<OpId>, Refused> {
-        self.reactor.waker().wake();
-        self.client().unwatch(clock::now(), watch)
-    }
-
-    /// See [`ObjectCluster::watch_events`].
-    pub fn watch_events(&mut self, into: &mut Vec<WatchEvent>) {
-        self.client().watch_events(into);
-    }
-
-    /// See [`ObjectCluster::ack_notify`]; it is sent by the next [`Self::poll`].
-    ///
-    /// # Errors
-    /// [`WatchError`].
-    pub fn ack_notify(
-        &mut self,
-        watch: WatchId,
-        notify: RequestId,
-        reply: Bytes,
-    ) -> Result<(), WatchError> {
-        self.reactor.waker().wake();
-        self.client().ack_notify(clock::now(), watch, notify, reply)
+        self.access().completions(into);
     }
 
     /// Daemons that stopped, and why.
     #[must_use]
     pub fn halted(&self) -> Vec<(Entity, String)> {
         self.reactor.halted()
-    }
-
-    /// Processor time of this process since this was created, all threads, in nanoseconds.
-    #[must_use]
-    pub fn cpu_ns(&self) -> u64 {
-        clock::cpu_ns() - self.cpu_at_start
     }
 
     /// Work done by connections, and wake-ups.
@@ -232,10 +216,10 @@ impl Driven for Pipelined {
         self.reactor.turn(max);
     }
     fn completions(&mut self, into: &mut Vec<Completion>) {
-        self.client().completions(into);
+        self.access().completions(into);
     }
     fn watch_events(&mut self, into: &mut Vec<WatchEvent>) {
-        self.client().watch_events(into);
+        self.access().watch_events(into);
     }
     fn abandon(&mut self, id: OpId) {
         self.client().abandon(id);
@@ -256,10 +240,10 @@ impl Driven for Pipelined {
             .collect()
     }
     fn groups(&mut self, pool: PoolId) -> Option<u32> {
-        Some(self.client().map()?.pools.get(&pool)?.pg_num)
+        Some(self.access().usable_map()?.pools.get(&pool)?.pg_num)
     }
     fn is_connected(&mut self) -> bool {
-        self.client().map().is_some()
+        self.access().usable_map().is_some()
     }
     fn epoch(&mut self) -> u64 {
         self.client().epoch().0

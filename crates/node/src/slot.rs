@@ -40,6 +40,10 @@ impl<T> Sender<T> {
         lock(&self.0).value = Some(value);
         // Dropping `self` wakes the receiver.
     }
+    /// Whether the receiver still exists.
+    pub fn is_awaited(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
 }
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
@@ -84,127 +88,6 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// A limit of operations and bytes in flight: callers beyond it wait, in order.
-#[derive(Default)]
-pub struct Gate {
-    state: Mutex<GateState>,
-}
-#[derive(Default)]
-struct GateState {
-    ops: usize,
-    bytes: u64,
-    /// Numbers of waiting callers, in order, with their wakers.
-    waiting: std::collections::BTreeMap<u64, Waker>,
-    next: u64,
-}
-
-/// Maximum number of operations of one facade in flight.
-const OPS_MAX: usize = 512;
-const BYTES_MAX: u64 = 64 << 20;
-
-/// Capacity acquired at a [`Gate`]; released when dropped.
-pub struct Permit {
-    gate: Arc<Gate>,
-    bytes: u64,
-}
-
-/// Waits for capacity.
-pub struct Enter {
-    gate: Arc<Gate>,
-    bytes: u64,
-    number: Option<u64>,
-}
-
-impl Gate {
-    fn lock(&self) -> MutexGuard<'_, GateState> {
-        self.state
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-    pub fn enter(self: &Arc<Self>, bytes: u64) -> Enter {
-        Enter {
-            gate: self.clone(),
-            bytes,
-            number: None,
-        }
-    }
-}
-impl GateState {
-    /// One operation is always admitted: the largest must be possible.
-    fn has_room(&self, bytes: u64) -> bool {
-        self.ops == 0 || (self.ops < OPS_MAX && self.bytes + bytes <= BYTES_MAX)
-    }
-    /// The waker to call once the lock is released: a waker may poll, or drop, a waiting future at
-    /// once.
-    fn first(&self) -> Option<Waker> {
-        self.waiting
-            .first_key_value()
-            .map(|(_, waker)| waker.clone())
-    }
-}
-fn wake(waiter: Option<Waker>) {
-    if let Some(waker) = waiter {
-        waker.wake();
-    }
-}
-impl Future for Enter {
-    type Output = Permit;
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Permit> {
-        let this = &mut *self;
-        let mut state = this.gate.lock();
-        let first = state.waiting.first_key_value().map(|(number, _)| *number);
-        let is_first = match this.number {
-            None => first.is_none(),
-            Some(_) => first == this.number,
-        };
-        if is_first && state.has_room(this.bytes) {
-            if let Some(number) = this.number.take() {
-                state.waiting.remove(&number);
-            }
-            state.ops += 1;
-            state.bytes += this.bytes;
-            let next = state.first();
-            drop(state);
-            wake(next);
-            return Poll::Ready(Permit {
-                gate: this.gate.clone(),
-                bytes: this.bytes,
-            });
-        }
-        let next = &mut state.next;
-        let number = *this.number.get_or_insert_with(|| {
-            *next += 1;
-            *next
-        });
-        let before = state.waiting.insert(number, context.waker().clone());
-        drop(state);
-        drop(before);
-        Poll::Pending
-    }
-}
-impl Drop for Enter {
-    fn drop(&mut self) {
-        if let Some(number) = self.number {
-            let mut state = self.gate.lock();
-            let gone = state.waiting.remove(&number);
-            let next = state.first();
-            drop(state);
-            drop(gone);
-            wake(next);
-        }
-    }
-}
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let mut state = self.gate.lock();
-        state.ops -= 1;
-        state.bytes -= self.bytes;
-        let next = state.first();
-        drop(state);
-        wake(next);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,26 +112,6 @@ mod tests {
         }
     }
 
-    /// The first of two waiters was woken, and its caller gave up before it ran. Nothing else was
-    /// in flight whose end would have woken the second one: it waited for ever.
-    #[test]
-    fn a_waiter_that_gives_up_when_it_is_woken_passes_it_on() {
-        let gate = Arc::new(Gate::default());
-        let all = block_on(gate.enter(BYTES_MAX));
-        let bells = [Arc::<Bell>::default(), Arc::<Bell>::default()];
-        let rung = |n: usize| bells[n].0.load(std::sync::atomic::Ordering::Relaxed);
-        let poll = |enter: &mut Enter, n: usize| {
-            Pin::new(enter).poll(&mut Context::from_waker(&Waker::from(bells[n].clone())))
-        };
-        let (mut first, mut second) = (gate.enter(1), gate.enter(1));
-        assert!(poll(&mut first, 0).is_pending() && poll(&mut second, 1).is_pending());
-        drop(all);
-        assert_eq!((rung(0), rung(1)), (1, 0), "its turn");
-        drop(first);
-        assert_eq!(rung(1), 1, "it is the second one's turn now");
-        assert!(poll(&mut second, 1).is_ready());
-    }
-
     fn pends<F: Future + Unpin>(future: &mut F, bell: &Arc<Bell>) -> bool {
         Pin::new(future)
             .poll(&mut Context::from_waker(&Waker::from(bell.clone())))
@@ -264,137 +127,6 @@ mod tests {
         let (sender, mut receiver) = slot();
         assert!(pends(&mut receiver, &bells[0]) && pends(&mut receiver, &bells[1]));
         sender.send(7);
-        assert_eq!((rung(0), rung(1)), (0, 1), "a slot");
-        let gate = Arc::new(Gate::default());
-        let all = block_on(gate.enter(BYTES_MAX));
-        let mut waits = gate.enter(1);
-        assert!(pends(&mut waits, &bells[0]) && pends(&mut waits, &bells[1]));
-        drop(all);
-        assert_eq!((rung(0), rung(1)), (0, 2), "a gate");
-    }
-
-    /// For any sequence of arrivals, ends and cancellations: waiters are woken when there is
-    /// capacity, in order, and the counters match the operations inside. (Only the first of two
-    /// small ones was woken when a large one left: the other waited for nothing.)
-    #[test]
-    fn whoever_there_is_room_for_is_woken() {
-        for seed in 1..200_u64 {
-            let mut dice = seed;
-            let mut below = |n: u64| {
-                dice = dice
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1_442_695_040_888_963_407);
-                (dice >> 33) % n
-            };
-            let gate = Arc::new(Gate::default());
-            let mut inside: Vec<Permit> = Vec::new();
-            let mut waiting: Vec<(Enter, Arc<Bell>, usize)> = Vec::new();
-            for step in 0..300 {
-                match below(5) {
-                    0..2 => {
-                        let bytes = [1, BYTES_MAX / 3, BYTES_MAX / 2, BYTES_MAX, 2 * BYTES_MAX]
-                            [below(5) as usize];
-                        let (mut enter, bell) = (gate.enter(bytes), Arc::<Bell>::default());
-                        match Pin::new(&mut enter)
-                            .poll(&mut Context::from_waker(&Waker::from(bell.clone())))
-                        {
-                            Poll::Ready(permit) => {
-                                assert!(waiting.is_empty(), "it overtakes who waits");
-                                inside.push(permit);
-                            }
-                            Poll::Pending => waiting.push((enter, bell, 0)),
-                        }
-                    }
-                    2..4 if !inside.is_empty() => {
-                        drop(inside.swap_remove(below(inside.len() as u64) as usize))
-                    }
-                    4 if !waiting.is_empty() => {
-                        drop(waiting.remove(below(waiting.len() as u64) as usize))
-                    }
-                    _ => {}
-                }
-                let rung = |bell: &Bell| bell.0.load(std::sync::atomic::Ordering::Relaxed);
-                while let Some(at) = waiting
-                    .iter()
-                    .position(|(_, bell, heard)| rung(bell) > *heard)
-                {
-                    let (enter, bell, heard) = &mut waiting[at];
-                    *heard = rung(bell);
-                    let polled =
-                        Pin::new(enter).poll(&mut Context::from_waker(&Waker::from(bell.clone())));
-                    if let Poll::Ready(permit) = polled {
-                        assert_eq!(at, 0, "in order");
-                        inside.push(permit);
-                        drop(waiting.remove(0));
-                    }
-                }
-                let state = gate.lock();
-                let fits = waiting
-                    .first()
-                    .is_some_and(|(enter, ..)| state.has_room(enter.bytes));
-                assert!(
-                    !fits,
-                    "seed {seed}, step {step}: there is room, and nobody woke who waits for it"
-                );
-                let bytes = inside.iter().map(|permit| permit.bytes).sum();
-                assert_eq!(
-                    (state.ops, state.bytes, state.waiting.len()),
-                    (inside.len(), bytes, waiting.len())
-                );
-            }
-        }
-    }
-
-    /// A waker may drop the task that it wakes, and with it a waiting future: the lock was held
-    /// meanwhile, and the thread deadlocked.
-    #[test]
-    fn a_waker_may_drop_what_waits() {
-        struct Dropper(Mutex<Option<Enter>>);
-        impl Wake for Dropper {
-            fn wake(self: Arc<Self>) {
-                drop(self.0.lock().expect("one at a time").take());
-            }
-        }
-        let (done, ended) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            let gate = Arc::new(Gate::default());
-            let all = block_on(gate.enter(BYTES_MAX));
-            let dropper = Arc::new(Dropper(Mutex::new(None)));
-            let mut waits = gate.enter(1);
-            let waker = Waker::from(dropper.clone());
-            assert!(
-                Pin::new(&mut waits)
-                    .poll(&mut Context::from_waker(&waker))
-                    .is_pending()
-            );
-            *dropper.0.lock().expect("one at a time") = Some(waits);
-            drop(all);
-            let _ = done.send(gate.lock().waiting.len());
-        });
-        let left = ended.recv_timeout(std::time::Duration::from_mins(1));
-        assert_eq!(left, Ok(0), "it hangs, or leaves what is gone in its queue");
-    }
-
-    #[test]
-    fn the_gate_lets_in_as_many_as_fit_and_then_waits() {
-        let gate = Arc::new(Gate::default());
-        let mut held: Vec<Permit> = (0..OPS_MAX).map(|_| block_on(gate.enter(1))).collect();
-        let waiting = {
-            let gate = gate.clone();
-            std::thread::spawn(move || drop(block_on(gate.enter(1))))
-        };
-        while gate.lock().waiting.is_empty() {
-            std::thread::yield_now();
-        }
-        assert_eq!(gate.lock().ops, OPS_MAX, "nobody went past the bound");
-        held.pop();
-        waiting.join().expect("gets in once there is room");
-        // The largest operation is admitted when it is alone, and only then.
-        held.clear();
-        let large = block_on(gate.enter(BYTES_MAX * 4));
-        assert!(!gate.lock().has_room(0), "nothing goes beside it");
-        drop(large);
-        let state = gate.lock();
-        assert_eq!((state.ops, state.bytes), (0, 0));
+        assert_eq!((rung(0), rung(1)), (0, 1));
     }
 }

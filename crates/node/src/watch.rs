@@ -113,10 +113,9 @@ impl Watcher {
                 data,
                 reply,
             })?;
-            let answer = receiver.await.ok_or_else(|| Error::Stopped {
+            receiver.await.ok_or_else(|| Error::Stopped {
                 why: "its thread ended".to_owned(),
-            })?;
-            answer.map_err(Error::Watch)
+            })?
         })
     }
 }

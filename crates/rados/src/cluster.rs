@@ -282,9 +282,7 @@ impl Ceph {
     /// Accepts an operation, if there is room.
     fn admit(&mut self, operation: Operation) -> Result<u64, Refused> {
         let bytes = payload_len(&operation.payload) as u64;
-        if self.running.len() >= OPS_MAX
-            || (self.bytes + bytes > BYTES_MAX && !self.running.is_empty())
-        {
+        if !self.has_room(bytes) {
             return Err(Refused::Busy);
         }
         let id = self.next;
@@ -745,6 +743,11 @@ impl ObjectCluster for Ceph {
             list_snaps: false,
             zero_bytes: false,
         }
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        let many = self.running.len() >= OPS_MAX || self.bytes + bytes > BYTES_MAX;
+        !many || self.running.is_empty()
     }
 
     fn submit(&mut self, _: Time, mut operation: Operation) -> Result<OpId, Refused> {

@@ -18,11 +18,11 @@ const BOUNDS: [Bound; 3] = [
     },
     Bound {
         what: "files of more than 700 lines",
-        allowed: 69,
+        allowed: 68,
     },
     Bound {
         what: "lines wider than 100 characters",
-        allowed: 1365,
+        allowed: 1364,
     },
 ];
 const FUNCTION: usize = 100;

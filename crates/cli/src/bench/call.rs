@@ -122,7 +122,13 @@ struct Sum {
 ///
 /// # Errors
 /// When the cluster refuses what is needed for it, or a compared call fails.
-pub fn run(arguments: &Arguments, place: &Place, pool: PoolId, out: &mut Out) -> Result<()> {
+pub fn run(
+    arguments: &Arguments,
+    place: &Place,
+    session: &mut dyn Session,
+    pool: PoolId,
+    out: &mut Out,
+) -> Result<()> {
     ensure!(
         arguments.seconds > 0.0 && arguments.seconds <= 1e6,
         "--seconds must be positive"
@@ -146,7 +152,6 @@ pub fn run(arguments: &Arguments, place: &Place, pool: PoolId, out: &mut Out) ->
         arguments,
         script: script.into(),
     };
-    let mut session = place.connect()?;
     let folder = place.run_folder();
     if given {
         let mut sum = Sum::default();
@@ -154,7 +159,7 @@ pub fn run(arguments: &Arguments, place: &Place, pool: PoolId, out: &mut Out) ->
             What::Given,
             &asked,
             Duration::from_secs_f64(arguments.seconds),
-            &mut *session,
+            session,
             pool,
             &folder,
             &mut sum,
@@ -166,7 +171,7 @@ pub fn run(arguments: &Arguments, place: &Place, pool: PoolId, out: &mut Out) ->
         LUA,
         TALLY.as_bytes(),
         place.name(),
-        &mut *session,
+        session,
     )?;
     let mut sums: BTreeMap<What, Sum> = BTreeMap::new();
     let slice = Duration::from_secs_f64(
@@ -176,7 +181,7 @@ pub fn run(arguments: &Arguments, place: &Place, pool: PoolId, out: &mut Out) ->
     for round in 0..=ROUNDS {
         for what in What::COMPARED {
             let mut sum = Sum::default();
-            measure(what, &asked, slice, &mut *session, pool, &folder, &mut sum)?;
+            measure(what, &asked, slice, session, pool, &folder, &mut sum)?;
             ensure!(sum.failed.is_empty(), "{}: {:?}", what.name(), sum.failed);
             if round > 0 {
                 sums.entry(what).or_default().add(sum);

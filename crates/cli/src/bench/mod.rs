@@ -102,8 +102,7 @@ pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
         }
         Command::Call(arguments) => {
             let pool = pool(&mut *session, &arguments.pool)?;
-            drop(session);
-            call::run(arguments, place, pool, out)
+            call::run(arguments, place, &mut *session, pool, out)
         }
         Command::Fill(arguments) => {
             let pool = pool(&mut *session, &arguments.pool)?;
@@ -116,8 +115,7 @@ pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
         }
         Command::Scripts(arguments) => {
             let pool = pool(&mut *session, &arguments.pool)?;
-            drop(session);
-            scripts::run(arguments, place, pool, out)
+            scripts::run(arguments, &mut *session, pool, out)
         }
         Command::Object(arguments) => {
             let pool = pool(&mut *session, &arguments.pool)?;
@@ -131,8 +129,7 @@ pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
         }
         Command::Ledger(command) => {
             let pool = pool(&mut *session, command.pool())?;
-            drop(session);
-            ledger::run(command, place, pool, out)
+            ledger::run(command, place, &mut *session, pool, out)
         }
         Command::Register(arguments) => {
             let pool = pool(&mut *session, &arguments.pool)?;

@@ -6,7 +6,7 @@
 //! ```
 //! The results of the scripts are not checked here: their author knows what to expect.
 
-use crate::cluster::Place;
+use crate::cluster::Session;
 use crate::objects::{call, operation};
 use crate::out::Out;
 use anyhow::{Context, Result, ensure};
@@ -86,13 +86,17 @@ fn scripts(arguments: &Arguments) -> Result<Vec<Script>> {
 ///
 /// # Errors
 /// When there are no scripts, or the cluster cannot be reached. A script that fails is a result.
-pub fn run(arguments: &Arguments, place: &Place, pool: PoolId, out: &mut Out) -> Result<()> {
+pub fn run(
+    arguments: &Arguments,
+    session: &mut dyn Session,
+    pool: PoolId,
+    out: &mut Out,
+) -> Result<()> {
     ensure!(
         arguments.seconds > 0.0 && arguments.seconds <= 1e6,
         "--seconds must be positive"
     );
     let mut scripts = scripts(arguments)?;
-    let mut session = place.connect()?;
     let begun = Instant::now();
     let mut sent = 0_u64;
     'all: for round in 0.. {
@@ -112,7 +116,7 @@ pub fn run(arguments: &Arguments, place: &Place, pool: PoolId, out: &mut Out) ->
                 .filter(|part| !part.is_empty())
                 .collect();
             let asked = Instant::now();
-            let ended = call(&mut *session, operation(pool, object, vec![op], payload))?;
+            let ended = call(session, operation(pool, object, vec![op], payload))?;
             script.longest = script.longest.max(asked.elapsed());
             script.runs += 1;
             script.failure = ended.err().map(|failed| failed.to_string());

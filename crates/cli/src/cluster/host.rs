@@ -1,23 +1,24 @@
 //! The only module that creates daemons and connections: everything else in this crate sees
 //! [`Session`] and [`Running`].
 //!
-//! A connection is a separate client that runs on the caller's thread (`nacre_node::Pipelined`),
-//! together with another one for commands.
+//! A connection is a separate client that runs on the caller's thread (`nacre_node::Pipelined`).
+//! Objects, commands and metadata share it, and with it one session with the monitors: a command
+//! opens one, and passes it on ([`Session::metadata`]).
 
 use super::{Commands, Metadata, Place, Session};
 use crate::object::pools;
 use crate::objects::{Ended, Failed, Objects};
 use crate::shown::shown;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nacre_client::{
-    Capabilities, Completion, Driven, Engines, Failure, OpId, Operation, Refused, WatchEvent,
-    WatchId, WatchNews,
+    Capabilities, Completion, Driven, Engines, Failure, ObjectCluster, OpId, Operation, Refused,
+    WatchEvent, WatchId, WatchNews,
 };
 use nacre_command::Command;
-use nacre_node::{Cluster, Config, Embedded, FileSystem, InitOptions, Pipelined, RunOptions};
+use nacre_node::{Call, Cluster, Config, Embedded, FileSystem, InitOptions, Pipelined, RunOptions};
 use nacre_rados::meta::{ConfigKey, Cursor, MetaStore};
 use nacre_rados::{Bounds, Ceph, CephEngines, Rados};
-use nacre_types::{ClientId, Entity, Instance, MonId, ObjectId, OsdId, PoolId, Rank};
+use nacre_types::{ClientId, Entity, Instance, MonId, ObjectId, OsdId, PoolId, Rank, Time};
 use nacre_wire::fs::FsHolder;
 use nacre_wire::fs::registry::PREFIX as FILES;
 use nacre_wire::msg::client::RequestId;
@@ -26,11 +27,13 @@ use nacre_wire::msg::meta::{MetaCall, MetaPair, MetaResult, MetaSpan};
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,9 +43,6 @@ const OPERATION_MAX: Duration = Duration::from_secs(30);
 const MAP_MAX: Duration = Duration::from_secs(10);
 /// After this time without the pool in the map, the monitors are asked whether it exists.
 const MAP_ASK: Duration = Duration::from_millis(500);
-/// Maximum number of operations in flight per connection; the client's own limit is a little
-/// higher.
-const IN_FLIGHT_MAX: usize = 1000;
 
 /// Properties of a new cluster.
 #[derive(Clone, Copy, Debug)]
@@ -160,12 +160,12 @@ impl Running for Here {
 
 /// See the module head.
 struct Connection {
-    commands: Box<dyn Commands>,
-    data: Box<dyn Driven>,
+    control: Box<dyn Control>,
+    data: Rc<RefCell<dyn Driven>>,
     /// Command to diagnose problems with this cluster.
     advice: &'static str,
     /// Operations in flight, in the order in which they began.
-    flying: BTreeMap<OpId, Instant>,
+    flying: BTreeMap<OpId, Time>,
     ended: VecDeque<(OpId, Ended)>,
     /// Whether an operation was begun since the last turn.
     unsent: bool,
@@ -174,10 +174,15 @@ struct Connection {
     heard: Vec<WatchEvent>,
 }
 
+/// A cluster's monitors, and its metadata.
+trait Control: Commands {
+    fn metadata(&self) -> Result<Box<dyn Metadata>>;
+}
+
 impl Connection {
-    fn new(commands: Box<dyn Commands>, data: Box<dyn Driven>, advice: &'static str) -> Self {
+    fn new(control: Box<dyn Control>, data: Rc<RefCell<dyn Driven>>, advice: &'static str) -> Self {
         Self {
-            commands,
+            control,
             data,
             advice,
             flying: BTreeMap::new(),
@@ -189,12 +194,13 @@ impl Connection {
     }
 
     fn poll(&mut self, max: Duration) {
-        self.data.turn(max);
-        self.data.completions(&mut self.polled);
+        let mut data = self.data.borrow_mut();
+        data.turn(max);
+        data.completions(&mut self.polled);
     }
 
     fn stopped(&mut self) -> Result<()> {
-        match self.data.stopped() {
+        match self.data.borrow_mut().stopped() {
             Some(why) => bail!(why),
             None => Ok(()),
         }
@@ -212,6 +218,10 @@ impl Connection {
             Duration::ZERO
         };
         self.poll(wait);
+        if self.flying.is_empty() {
+            return self.polled.clear();
+        }
+        let now = self.data.borrow().now();
         for Completion { id, result } in self.polled.drain(..) {
             let Some(begun) = self.flying.remove(&id) else {
                 continue;
@@ -221,7 +231,7 @@ impl Connection {
                 doubtful @ Failure::Doubtful(_) => Failed::Unknown(doubtful.to_string()),
                 Failure::NoSuchPool => Failed::Unknown("the pool was removed".to_owned()),
                 Failure::Unknown => {
-                    let waited = begun.elapsed().as_secs_f64();
+                    let waited = now.since(begun).as_secs_f64();
                     Failed::Unknown(format!(
                         "no answer for {waited:.0} s; `{}` says what the cluster waits for",
                         self.advice
@@ -234,14 +244,14 @@ impl Connection {
         while let Some((id, _)) = self
             .flying
             .first_key_value()
-            .filter(|(_, begun)| begun.elapsed() > OPERATION_MAX)
+            .filter(|(_, begun)| now.since(**begun) > OPERATION_MAX)
         {
             let id = *id;
-            self.data.abandon(id);
+            self.data.borrow_mut().abandon(id);
             let begun = self.flying.remove(&id).expect("just seen");
             let why = format!(
                 "no answer for {:.0} s, and it may happen yet; `{}` says what the cluster waits for",
-                begun.elapsed().as_secs_f64(),
+                now.since(begun).as_secs_f64(),
                 self.advice
             );
             self.ended.push_back((id, Err(Failed::Unknown(why))));
@@ -254,10 +264,10 @@ impl Connection {
         let begun = Instant::now();
         let mut asked = false;
         loop {
-            if let Some(groups) = self.data.groups(pool) {
+            if let Some(groups) = self.data.borrow_mut().groups(pool) {
                 return Ok(groups);
             }
-            let known = self.data.is_connected();
+            let known = self.data.borrow_mut().is_connected();
             if known && !asked && begun.elapsed() > MAP_ASK {
                 asked = true;
                 if !self.exists(pool)? {
@@ -275,28 +285,39 @@ impl Connection {
         }
     }
 
+    /// Begins an operation, as soon as there is room for it.
+    fn fly<T>(
+        &mut self,
+        bytes: u64,
+        begin: impl FnOnce(Time, &mut dyn ObjectCluster) -> Result<(OpId, T), Refused>,
+    ) -> Result<T> {
+        loop {
+            let mut data = self.data.borrow_mut();
+            let now = data.now();
+            let objects = data.objects();
+            if objects.has_room(bytes) {
+                let (id, begun) = begin(now, objects)?;
+                self.flying.insert(id, now);
+                self.unsent = true;
+                return Ok(begun);
+            }
+            drop(data);
+            self.turn();
+        }
+    }
+
     fn exists(&mut self, pool: PoolId) -> Result<bool> {
-        Ok(pools(&mut *self.commands)?
-            .iter()
-            .any(|(_, id)| *id == pool))
+        Ok(pools(self)?.iter().any(|(_, id)| *id == pool))
     }
 }
 
 impl Objects for Connection {
     fn begin(&mut self, operation: Operation) -> Result<OpId> {
         self.await_pool(operation.pool)?;
-        while self.flying.len() >= IN_FLIGHT_MAX {
-            self.turn();
-        }
-        let now = self.data.now();
-        let id = self
-            .data
-            .objects()
-            .submit(now, operation)
-            .map_err(refusal)?;
-        self.flying.insert(id, Instant::now());
-        self.unsent = true;
-        Ok(id)
+        let bytes = operation.bytes();
+        self.fly(bytes, |now, objects| {
+            objects.submit(now, operation).map(|id| (id, id))
+        })
     }
 
     fn next(&mut self) -> Result<Option<(OpId, Ended)>> {
@@ -318,7 +339,7 @@ impl Objects for Connection {
 
     fn map_at_least(&mut self, epoch: u64) -> Result<()> {
         let begun = Instant::now();
-        while self.data.epoch() < epoch {
+        while self.data.borrow_mut().epoch() < epoch {
             if begun.elapsed() > MAP_MAX {
                 bail!(
                     "the monitors have not sent the newest map; `nacre health detail` says what is wrong"
@@ -330,30 +351,25 @@ impl Objects for Connection {
     }
 
     fn identity(&mut self) -> Option<(ClientId, Instance)> {
-        self.data.identity()
+        self.data.borrow_mut().identity()
     }
 
     fn capabilities(&mut self) -> Capabilities {
-        self.data.objects().capabilities()
+        self.data.borrow_mut().objects().capabilities()
     }
 
     fn watch(&mut self, pool: PoolId, object: &ObjectId, timeout: Duration) -> Result<WatchId> {
         self.await_pool(pool)?;
-        let now = self.data.now();
-        let watch = self
-            .data
-            .objects()
-            .watch(now, pool, object.clone(), timeout)
-            .map_err(refusal)?;
-        self.flying.insert(OpId(watch.0), Instant::now());
-        self.unsent = true;
-        Ok(watch)
+        self.fly(0, |now, objects| {
+            let watch = objects.watch(now, pool, object.clone(), timeout)?;
+            Ok((OpId(watch.0), watch))
+        })
     }
 
     fn watch_event(&mut self, max: Duration) -> Result<Option<WatchEvent>> {
         let begun = Instant::now();
         loop {
-            self.data.watch_events(&mut self.heard);
+            self.data.borrow_mut().watch_events(&mut self.heard);
             if !self.heard.is_empty() {
                 return Ok(Some(self.heard.remove(0)));
             }
@@ -367,19 +383,23 @@ impl Objects for Connection {
 
     fn acknowledge(&mut self, watch: WatchId, notify: RequestId) -> Result<()> {
         // Lost meanwhile: the next event says so.
-        let now = self.data.now();
-        let _ = self
-            .data
+        let mut data = self.data.borrow_mut();
+        let now = data.now();
+        let _ = data
             .objects()
             .ack_notify(now, watch, notify, bytes::Bytes::new());
+        drop(data);
         self.poll(Duration::ZERO);
         Ok(())
     }
 
     fn unwatch(&mut self, watch: WatchId) -> Result<()> {
-        let now = self.data.now();
-        if let Some(id) = self.data.objects().unwatch(now, watch).map_err(refusal)? {
-            self.flying.insert(id, Instant::now());
+        let mut data = self.data.borrow_mut();
+        let now = data.now();
+        let begun = data.objects().unwatch(now, watch)?;
+        drop(data);
+        if let Some(id) = begun {
+            self.flying.insert(id, now);
             self.unsent = true;
             // Refused only if the watch is gone already.
             let _ = self.next()?;
@@ -388,27 +408,66 @@ impl Objects for Connection {
     }
 }
 
-fn refusal(refused: Refused) -> anyhow::Error {
-    match refused {
-        Refused::Busy => anyhow!("too many bytes are in flight at once"),
-        Refused::NotConnected => anyhow!("no monitor has answered; are the monitors running?"),
-        Refused::NoSuchPool => anyhow!("the pool was removed"),
-        Refused::Unsupported => anyhow!("this cluster cannot do that"),
-    }
-}
-
 impl Commands for Connection {
     fn command(&mut self, command: &Command) -> Result<Value> {
-        self.commands.command(command)
+        self.control.command(command)
     }
     fn program_pool(&self) -> &'static str {
-        self.commands.program_pool()
+        self.control.program_pool()
+    }
+}
+impl Session for Connection {
+    fn metadata(&mut self) -> Result<Box<dyn Metadata>> {
+        self.control.metadata()
     }
 }
 
-impl Commands for Cluster {
+/// A client of Nacre's own daemons that runs on this thread. Clones are the same client.
+#[derive(Clone)]
+struct Ours {
+    reactor: Rc<RefCell<Pipelined>>,
+    cluster: Cluster,
+}
+
+impl Ours {
+    fn connect(place: &Path, name: &str) -> Result<Self> {
+        let reactor = Pipelined::connect_as(place, name)?;
+        Ok(Self {
+            cluster: reactor.cluster(),
+            reactor: Rc::new(RefCell::new(reactor)),
+        })
+    }
+    fn wait<T>(&self, call: Call<'_, T>) -> Result<T> {
+        Ok(self.reactor.borrow_mut().wait(call)?)
+    }
+}
+
+impl Commands for Ours {
     fn command(&mut self, command: &Command) -> Result<Value> {
-        Ok(Self::command(self, command).wait()?)
+        self.wait(self.cluster.command(command))
+    }
+}
+impl Control for Ours {
+    fn metadata(&self) -> Result<Box<dyn Metadata>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+impl Metadata for Ours {
+    fn meta(&mut self, call: MetaCall) -> Result<(u64, MetaResult)> {
+        self.wait(self.cluster.meta(call))
+    }
+    fn list(&mut self, span: MetaSpan) -> Result<(Vec<MetaPair>, u64)> {
+        self.wait(self.cluster.meta_list(span))
+    }
+    fn watch(
+        &mut self,
+        span: MetaSpan,
+        from: u64,
+        each: &mut dyn FnMut(WatchNews) -> Result<bool>,
+    ) -> Result<()> {
+        let watcher = self.cluster.meta_watch(span, from)?;
+        while !each(self.wait(watcher.next())?)? {}
+        Ok(())
     }
 }
 
@@ -417,71 +476,61 @@ impl Commands for Cluster {
 /// # Errors
 /// When its file is wrong.
 pub fn connect(place: &Path, name: &str) -> Result<Box<dyn Session>> {
-    let commands = Box::new(Cluster::connect_as(place, name)?);
-    let data = Box::new(Pipelined::connect_as(place, name)?);
+    let ours = Ours::connect(place, name)?;
+    let data = ours.reactor.clone();
     Ok(Box::new(Connection::new(
-        commands,
+        Box::new(ours),
         data,
         "nacre health detail",
     )))
 }
 
+/// The same, for service metadata alone.
+///
+/// # Errors
+/// As [`connect`].
+pub fn metadata(place: &Path, name: &str) -> Result<Box<dyn Metadata>> {
+    Ok(Box::new(Ours::connect(place, name)?))
+}
+
 /// A Ceph cluster's monitors, with Nacre's commands.
-struct CephCommands(Rados);
-impl Commands for CephCommands {
+struct CephControl {
+    rados: Rados,
+    name: String,
+}
+impl Commands for CephControl {
     fn command(&mut self, command: &Command) -> Result<Value> {
-        Ok(nacre_rados::admin::command(&self.0, command)?)
+        Ok(nacre_rados::admin::command(&self.rados, command)?)
     }
     fn program_pool(&self) -> &'static str {
         nacre_rados::home::HOME
     }
 }
+impl Control for CephControl {
+    fn metadata(&self) -> Result<Box<dyn Metadata>> {
+        let (rados, name) = (self.rados.clone(), self.name.as_str());
+        Ok(Box::new(MetaStore::connect(rados, name)))
+    }
+}
 
-/// Connects to the Ceph cluster of a configuration file.
+/// Connects to the Ceph cluster of a configuration file; with `for_files`, for the objects of file
+/// systems.
 ///
 /// # Errors
 /// When librados is not there, or no monitor answers.
-pub fn connect_ceph(conf: &Path, name: &str) -> Result<Box<dyn Session>> {
+pub fn connect_ceph(conf: &Path, name: &str, for_files: bool) -> Result<Box<dyn Session>> {
     let rados = Rados::connect(conf, name, &Bounds::default())?;
-    let commands = Box::new(CephCommands(rados.clone()));
+    let ceph = Ceph::new(rados.clone());
+    let ceph = if for_files { ceph.private() } else { ceph };
+    let control = CephControl {
+        rados,
+        name: name.to_owned(),
+    };
     Ok(Box::new(Connection::new(
-        commands,
-        Box::new(Ceph::new(rados)),
+        Box::new(control),
+        Rc::new(RefCell::new(ceph)),
         "ceph health detail",
     )))
-}
-
-/// The same, for objects of file systems.
-///
-/// # Errors
-/// As [`connect_ceph`].
-pub fn connect_ceph_for_files(conf: &Path, name: &str) -> Result<Box<dyn Session>> {
-    let rados = Rados::connect(conf, name, &Bounds::default())?;
-    let commands = Box::new(CephCommands(rados.clone()));
-    Ok(Box::new(Connection::new(
-        commands,
-        Box::new(Ceph::new(rados).private()),
-        "ceph health detail",
-    )))
-}
-
-impl Metadata for Cluster {
-    fn meta(&mut self, call: MetaCall) -> Result<(u64, MetaResult)> {
-        Ok(Self::meta(self, call).wait()?)
-    }
-    fn list(&mut self, span: MetaSpan) -> Result<(Vec<MetaPair>, u64)> {
-        Ok(self.meta_list(span).wait()?)
-    }
-    fn watch(
-        &mut self,
-        span: MetaSpan,
-        from: u64,
-        each: &mut dyn FnMut(WatchNews) -> Result<bool>,
-    ) -> Result<()> {
-        let watcher = self.meta_watch(span, from)?;
-        while !each(watcher.next().wait()?)? {}
-        Ok(())
-    }
 }
 
 impl Metadata for MetaStore<Ceph, ConfigKey> {
@@ -536,7 +585,7 @@ pub fn metadata_on_ceph(conf: &Path, name: &str) -> Result<Box<dyn Metadata>> {
     )))
 }
 
-/// A client for service metadata under a name.
+/// A client for callers on several threads.
 ///
 /// # Errors
 /// When there is no cluster, or its file is wrong.
@@ -624,7 +673,9 @@ pub fn open_log(path: &Path) -> Result<File> {
 /// # Errors
 /// When its file is wrong.
 pub fn ask_patiently(place: &Path, each: Duration) -> Result<Box<dyn Commands>> {
-    Ok(Box::new(Cluster::connect(place)?.with_timeout(each)))
+    let mut ours = Ours::connect(place, nacre_node::ADMIN)?;
+    ours.cluster = ours.cluster.with_timeout(each);
+    Ok(Box::new(ours))
 }
 
 /// Starts a cluster's daemons in this process.
@@ -738,12 +789,11 @@ pub fn file_system(place: &Place, name: &str, about: &str) -> Result<FileSystem>
             let engines = engines(conf, place.name())?;
             Ok(FileSystem::connect_on(engines, place.name(), name, about)?)
         }
-        None => Ok(FileSystem::connect_for(
-            place.config_of_running()?.dir,
-            place.name(),
-            name,
-            about,
-        )?),
+        None => {
+            place.config_of_running()?;
+            let (path, client) = (place.path(), place.name());
+            Ok(FileSystem::connect_for(path, client, name, about)?)
+        }
     }
 }
 

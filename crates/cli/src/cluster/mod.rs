@@ -126,8 +126,13 @@ pub trait Metadata {
 }
 
 /// A connection: a separate client.
-pub trait Session: Objects + Commands {}
-impl<T: Objects + Commands> Session for T {}
+pub trait Session: Objects + Commands {
+    /// The cluster's metadata, through the same client.
+    ///
+    /// # Errors
+    /// When that is not possible.
+    fn metadata(&mut self) -> Result<Box<dyn Metadata>>;
+}
 
 /// How long a command waits for another one that changes the cluster's file: longer than `mon rm`
 /// waits for the monitor to leave.
@@ -281,7 +286,7 @@ impl Place {
     /// When there is no cluster, or its file is wrong.
     pub fn connect(&self) -> Result<Box<dyn Session>> {
         if let Some(conf) = self.ceph() {
-            return host::connect_ceph(conf, &self.name);
+            return host::connect_ceph(conf, &self.name, false);
         }
         self.config_of_running()?;
         host::connect(&self.path, &self.name)
@@ -292,11 +297,11 @@ impl Place {
     /// As [`Self::connect`].
     pub fn connect_for_files(&self) -> Result<Box<dyn Session>> {
         match self.ceph() {
-            Some(conf) => host::connect_ceph_for_files(conf, &self.name),
+            Some(conf) => host::connect_ceph(conf, &self.name, true),
             None => self.connect(),
         }
     }
-    /// Connects for service metadata.
+    /// Connects for service metadata alone.
     ///
     /// # Errors
     /// As [`Self::connect`].
@@ -304,6 +309,7 @@ impl Place {
         if let Some(conf) = self.ceph() {
             return host::metadata_on_ceph(conf, &self.name);
         }
-        Ok(Box::new(host::client(self, &self.name)?))
+        self.config_of_running()?;
+        host::metadata(&self.path, &self.name)
     }
 }

@@ -10,7 +10,7 @@
 
 use super::claim::{self, Claim, Wanted};
 use super::{FsKey, FsSettings, PoolId, Shown, one};
-use crate::cluster::{Place, Session, host};
+use crate::cluster::{Metadata, Place, Session, host};
 use crate::object::{list, pool_id};
 use crate::objects::{Ended, Failed};
 use crate::out::Out;
@@ -94,14 +94,14 @@ impl Own {
     }
     /// Looks up a file system. On a cluster that was just started, leases of dead servers expire
     /// first.
-    fn one(&self, name: &str, place: &Place) -> Result<Shown> {
+    fn one(&self, name: &str, place: &Place, metadata: &mut dyn Metadata) -> Result<Shown> {
         let begun = Instant::now();
-        if place.ceph().is_some() && !one(name, &mut *place.metadata()?)?.holders.is_empty() {
+        if place.ceph().is_some() && !one(name, metadata)?.holders.is_empty() {
             // Its server may be dead, and no other server may be there to notice.
-            place.metadata()?.settle(LEASE_MAX)?;
+            metadata.settle(LEASE_MAX)?;
         }
         loop {
-            let shown = one(name, &mut *place.metadata()?)?;
+            let shown = one(name, metadata)?;
             if self.0.is_none() || shown.holders.is_empty() || begun.elapsed() > LEASES_MAX {
                 return Ok(shown);
             }
@@ -124,8 +124,8 @@ impl Drop for Own {
 /// Whether no error was found, or all were repaired.
 fn check(name: &str, how: &How, place: &Place, out: &mut Out) -> Result<bool> {
     let own = Own::start(place)?;
-    let shown = own.one(name, place)?;
     let mut session = place.connect_for_files()?;
+    let shown = own.one(name, place, &mut *session.metadata()?)?;
     let clean = match shown.holders.values().next() {
         Some(holder) => {
             ensure!(
@@ -135,7 +135,7 @@ fn check(name: &str, how: &How, place: &Place, out: &mut Out) -> Result<bool> {
             );
             served(name, how, shown, &mut *session, place, out)?
         }
-        None => offline(name, how, shown, None, &mut *session, place, out)?,
+        None => offline(name, how, shown, None, &mut *session, out)?,
     };
     drop(session);
     own.stop()?;
@@ -157,15 +157,8 @@ fn served(
         say_online(name, &counts, &faults, out)?;
         return Ok(faults.is_empty());
     }
-    offline(
-        name,
-        how,
-        shown,
-        Some(Wanted::ask(name, place)?),
-        session,
-        place,
-        out,
-    )
+    let wanted = Wanted::ask(name, session)?;
+    offline(name, how, shown, Some(wanted), session, out)
 }
 
 /// The same for a file system without a server.
@@ -175,17 +168,16 @@ fn offline(
     mut shown: Shown,
     wanted: Option<Wanted>,
     session: &mut dyn Session,
-    place: &Place,
     out: &mut Out,
 ) -> Result<bool> {
     if let Some(pool) = &how.new_pool {
-        shown.settings.pool = new_pool(name, pool, session, place)?;
+        shown.settings.pool = new_pool(name, pool, session)?;
     }
     let config = CheckConfig {
         rebuild: how.rebuild,
         ..config_of(&shown, how.quick)
     };
-    let claim = Claim::take(name, &shown.settings, session, place)?;
+    let claim = Claim::take(name, &shown.settings, session)?;
     let served_until = wanted.is_some().then(Instant::now);
     // This command holds the ranks: servers need not be kept away any more.
     drop(wanted);
@@ -205,9 +197,9 @@ fn offline(
 }
 
 /// Directories and journals are in another pool from now on; none of them exist there yet.
-fn new_pool(name: &str, pool: &str, session: &mut dyn Session, place: &Place) -> Result<PoolId> {
+fn new_pool(name: &str, pool: &str, session: &mut dyn Session) -> Result<PoolId> {
     let pool = pool_id(session, pool)?;
-    let mut metadata = place.metadata()?;
+    let mut metadata = session.metadata()?;
     let key = FsKey::Settings.of(&name.into());
     let before = metadata
         .get(&key.to_string())?
@@ -540,8 +532,8 @@ fn counts_text(counts: &Counts) -> String {
 /// Objects cannot be read, or standard output cannot be written.
 pub fn dump(name: &str, place: &Place, out: &mut Out) -> Result<()> {
     let own = Own::start(place)?;
-    let shown = own.one(name, place)?;
     let mut session = place.connect_for_files()?;
+    let shown = own.one(name, place, &mut *session.metadata()?)?;
     let is_served = !shown.holders.is_empty();
     if is_served {
         flush(&host::file_system(place, name, &super::about())?, name)?;

@@ -8,7 +8,7 @@
 //! it exists. It is deleted with its lease, so they continue if the command dies.
 
 use super::one;
-use crate::cluster::{Metadata, Place, Session};
+use crate::cluster::{Metadata, Session};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nacre_command::{Command, FenceAdd};
 use nacre_types::{Name, Rank};
@@ -59,8 +59,8 @@ impl Wanted {
     ///
     /// # Errors
     /// A server does not release its rank.
-    pub fn ask(name: &str, place: &Place) -> Result<Self> {
-        let mut metadata = place.metadata()?;
+    pub fn ask(name: &str, session: &mut dyn Session) -> Result<Self> {
+        let mut metadata = session.metadata()?;
         let lease = grant(&mut *metadata)?;
         let mut wanted = Self { metadata, lease };
         let key = FsKey::Repair.of(&Name::from(name));
@@ -124,13 +124,8 @@ impl Claim {
     ///
     /// # Errors
     /// A server has one, or takes one at the same time.
-    pub fn take(
-        name: &str,
-        settings: &FsSettings,
-        session: &mut dyn Session,
-        place: &Place,
-    ) -> Result<Self> {
-        let mut metadata = place.metadata()?;
+    pub fn take(name: &str, settings: &FsSettings, session: &mut dyn Session) -> Result<Self> {
+        let mut metadata = session.metadata()?;
         let file_system = Name::from(name);
         let (client, instance) = session
             .identity()

@@ -55,7 +55,8 @@ pub fn make(session: &mut dyn Session, settings: &FsSettings, from: u16) -> Resu
 /// # Errors
 /// There is none of this name; it has more ranks already.
 pub fn grow(name: &str, ranks: u16, place: &Place, out: &mut Out) -> Result<()> {
-    let mut metadata = place.metadata()?;
+    let mut session = place.connect_for_files()?;
+    let mut metadata = session.metadata()?;
     let shown = one(name, &mut *metadata)?;
     let before = shown.settings.ranks;
     ensure!(
@@ -67,7 +68,7 @@ pub fn grow(name: &str, ranks: u16, place: &Place, out: &mut Out) -> Result<()> 
             ranks,
             ..shown.settings.clone()
         };
-        make(&mut *place.connect_for_files()?, &settings, before)?;
+        make(&mut *session, &settings, before)?;
         let key = FsKey::Settings.of(&name.into());
         let target = MetaTarget::Value {
             value: shown.settings.to_bytes().into(),

@@ -31,7 +31,8 @@ const AT_ONCE: usize = 64;
 /// # Errors
 /// It is in use; the cluster refuses.
 pub fn run(name: &str, place: &Place, out: &mut Out) -> Result<()> {
-    let mut metadata = place.metadata()?;
+    let mut session = place.connect_for_files()?;
+    let mut metadata = session.metadata()?;
     let mut others = all(&mut *metadata)?;
     let shown = take(name, &mut others)?;
     if !shown.holders.is_empty() {
@@ -42,7 +43,6 @@ pub fn run(name: &str, place: &Place, out: &mut Out) -> Result<()> {
             users.join(", ")
         );
     }
-    let mut session = place.connect_for_files()?;
     forget(&mut *metadata, &mut *session, &Name::from(name), &shown)?;
     let removed = remove_objects(&mut *session, name, &shown, others.values())?;
     if out.json() {

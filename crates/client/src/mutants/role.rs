@@ -10,9 +10,8 @@ use crate::watch::Target;
 use bytes::Bytes;
 use nacre_role::{Input, Output};
 use nacre_types::{Entity, Epoch, MonId, ObjectId, OsdId, PoolId, Time, Version};
-use nacre_wire::msg::check::{check_payload, check_sendable, inline_bytes};
+use nacre_wire::msg::check::{check_payload, check_sendable};
 use nacre_wire::msg::client::{Dated, OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply};
-use nacre_wire::msg::payload_len;
 use nacre_wire::{ClusterMap, Message, Wire};
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -353,8 +352,7 @@ impl Client {
         if unchecked {
             return self.submit_unchecked(now, operation);
         }
-        let bytes = payload_len(payload) as u64 + inline_bytes(ops);
-        if mutant(Mutant::LargestRefused) && bytes > self.role.config.bytes_max {
+        if mutant(Mutant::LargestRefused) && operation.bytes() > self.role.config.bytes_max {
             return Err(Refused::Busy);
         }
         self.step(now, |role| role.submit(now, operation), |_| {})

@@ -1,7 +1,7 @@
 //! Tests: a reactor whose peers, connections and stores misbehave.
 
 use super::{CLIENT_INBOX_MAX, Node, NodeParts, Reactor, STRANGERS_MAX, Waiting};
-use crate::access::Access;
+use crate::access::{Access, Port};
 use crate::any_role::AnyRole;
 use crate::clock;
 use crate::conn::{Conn, QUEUE_BYTES_MAX, State};
@@ -60,7 +60,8 @@ impl Rig {
     }
     fn add(reactor: &mut Reactor, entity: Entity, store: Option<Hosted>) {
         let client = Client::new(ClientConfig::new(ClientId(1)), clock::now());
-        let role = AnyRole::Client(Box::new(Access::new(client, Instance(1), None)));
+        let port = Port::new(reactor.waker().clone());
+        let role = AnyRole::Client(Box::new(Access::new(client, Instance(1), port)));
         let parts = NodeParts {
             entity,
             role,

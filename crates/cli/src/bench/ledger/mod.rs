@@ -72,10 +72,16 @@ impl Command {
 ///
 /// # Errors
 /// When the cluster cannot be reached, or an object does not have the expected content.
-pub fn run(command: &Command, place: &Place, pool: PoolId, out: &mut Out) -> Result<()> {
+pub fn run(
+    command: &Command,
+    place: &Place,
+    session: &mut dyn Session,
+    pool: PoolId,
+    out: &mut Out,
+) -> Result<()> {
     match command {
-        Command::Verify(arguments) => verify::verify(arguments, &mut *place.connect()?, pool, out),
-        Command::Probe(arguments) => verify::probe(arguments, &mut *place.connect()?, pool, out),
+        Command::Verify(arguments) => verify::verify(arguments, session, pool, out),
+        Command::Probe(arguments) => verify::probe(arguments, session, pool, out),
         Command::Write {
             file,
             clients,
