@@ -1,17 +1,20 @@
 //! Mutations for replays on stable: much weaker than libFuzzer's, but enough to find a parser that
 //! trusts its input.
 
+use nacre_types::SplitMix64;
+
 /// Pseudo-random numbers from a seed, the same on every machine.
-pub struct Dice(pub u64);
+pub struct Dice(SplitMix64);
 
 impl Dice {
+    /// Begins with a seed.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self(SplitMix64(seed))
+    }
     /// A number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % end.max(1)
+        self.0.below(end.max(1) as u64) as usize
     }
 }
 

@@ -63,7 +63,7 @@ fn replay(target: &str) {
         .iter()
         .find(|(slow, _)| *slow == target)
         .map_or(MUTATIONS, |(_, count)| *count);
-    let mut dice = Dice(42);
+    let mut dice = Dice::new(42);
     for number in 0..count {
         let (one, other) = (dice.below(corpus.len()), dice.below(corpus.len()));
         let input = mutate(&mut dice, &corpus[one].1, &corpus[other].1);

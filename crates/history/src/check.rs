@@ -377,6 +377,7 @@ impl<'a> Search<'a> {
 mod tests {
     use super::*;
     use crate::record::parse;
+    use nacre_types::SplitMix64;
 
     fn verdict(lines: &str) -> bool {
         check(&parse(lines).expect("a history")).is_ok()
@@ -509,13 +510,8 @@ mod tests {
     /// Compares the search with one that tries every order, on small histories of all kinds.
     #[test]
     fn the_search_says_what_trying_every_order_says() {
-        let mut dice = 1u64;
-        let mut draw = |bound: u64| {
-            dice = dice
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (dice >> 33) % bound
-        };
+        let mut random = SplitMix64(1);
+        let mut draw = |bound: u64| random.below(bound);
         let (mut good, mut bad) = (0, 0);
         for _ in 0..30_000 {
             let mut history = Vec::new();

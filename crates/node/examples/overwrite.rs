@@ -15,7 +15,7 @@
 use bytes::Bytes;
 use nacre_client::{Completion, Operation};
 use nacre_node::{Config, InitOptions, Pipelined, RunOptions, cpu_ns, init, run_mon, run_osd};
-use nacre_types::{MonId, ObjectId, OsdId, PoolId};
+use nacre_types::{MonId, ObjectId, OsdId, PoolId, SplitMix64};
 use nacre_wire::msg::client::SubOp;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -163,13 +163,8 @@ fn bench(tcp: bool, time: Duration) {
     run(&mut handle, Limit::Count(OBJECTS), 4, |n| {
         whole(n % OBJECTS)
     });
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut place = move || {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        ((random >> 20) % OBJECTS, random % BLOCKS)
-    };
+    let mut random = SplitMix64(1);
+    let mut place = move || (random.below(OBJECTS), random.below(BLOCKS));
     let block = data.slice(..BLOCK as usize);
     let one = |pool: PoolId, object: u64, op: SubOp, payload: Vec<Bytes>| Operation {
         pool,

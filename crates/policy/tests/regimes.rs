@@ -2,20 +2,18 @@
 
 use nacre_policy::regimes::*;
 use nacre_policy::*;
+use nacre_types::SplitMix64;
 
 /// A run like the paper's: (second, gets/s, keys). Fitted to published figures of a 15,000 s run:
 /// 610 gets/s in the first ten minutes, about 210 after 5,400 s, keys put between 600 and 5,400 s,
 /// 55,398 at the end. `speed` compresses time, as a faster growth rate does.
 fn keyspace(speed: f64, noise_seed: u64) -> Vec<(f64, f64, f64)> {
-    let mut state = noise_seed;
+    let mut random = SplitMix64(noise_seed);
     (0..900)
         .map(|at| {
             let time = f64::from(at) * 10.0;
             let t = time * speed;
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            let noise = 1.0 + ((state >> 40) as f64 / f64::from(1 << 24) - 0.5) * 0.1;
+            let noise = 1.0 + (random.unit() - 0.5) * 0.1;
             let rate = if t < 600.0 {
                 610.0
             } else if t < 5400.0 {

@@ -4,6 +4,7 @@
 
 use crate::model::{Caller, Model};
 use nacre_policy::{Budget, CallEnd, Chunk, ClassVm, Target};
+use nacre_types::SplitMix64;
 use std::path::PathBuf;
 
 fn scripts() -> Vec<(String, String)> {
@@ -121,13 +122,8 @@ fn every_animal_ends_as_its_sign_says_and_leaves_the_vm_as_it_was() {
 fn animals_of_all_kinds_live_in_one_vm() {
     let scripts = scripts();
     for seed in 1_u64..=2 {
-        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        let mut below = |n: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % n
-        };
+        let mut random = SplitMix64(seed);
+        let mut below = |n: u64| random.below(n);
         let mut at = Caller::new();
         at.vm = ClassVm::new(256);
         for _ in 0..1_600 {

@@ -368,19 +368,10 @@ fn who_asked_to_forget_is_told() {
 /// ends, and ends once; each request is sent to its rank, in order.
 mod all_at_random {
     use super::*;
+    use nacre_types::SplitMix64;
     use nacre_wire::fs::name_hash;
     use nacre_wire::msg::fs::{FsElsewhere, FsListed, FsRequest};
 
-    struct Random(u64);
-    impl Random {
-        fn below(&mut self, end: u64) -> u64 {
-            self.0 = self
-                .0
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (self.0 >> 33) % end
-        }
-    }
     fn name(number: u64) -> Name {
         Name::from(&*number.to_string())
     }
@@ -390,7 +381,7 @@ mod all_at_random {
     fn make(number: u64) -> FsCall {
         make_open(name(number), number == 0)
     }
-    fn ask(random: &mut Random) -> Ask {
+    fn ask(random: &mut SplitMix64) -> Ask {
         let number = random.below(4);
         let (rank, dir) = [(0, Ino::ROOT), (1, DIR)][usize::from(random.below(2) == 0)];
         Ask::Names(match random.below(9) {
@@ -417,7 +408,7 @@ mod all_at_random {
             _ => return Ask::Sync { ino: None },
         })
     }
-    fn answer(random: &mut Random, call: &FsCall) -> FsAnswer {
+    fn answer(random: &mut SplitMix64, call: &FsCall) -> FsAnswer {
         let errno = [ENOENT, ESTALE][usize::from(random.below(2) == 0)];
         match call {
             FsCall::List { .. } => {
@@ -462,7 +453,7 @@ mod all_at_random {
 
     struct World {
         client: Client,
-        random: Random,
+        random: SplitMix64,
         here: [bool; 2],
         asked: [BTreeMap<u64, FsRequest>; 2],
         told: [BTreeSet<u64>; 2],
@@ -600,7 +591,7 @@ mod all_at_random {
         for seed in 0..100 {
             let mut world = World {
                 client: Client::with_ranks(2, 30),
-                random: Random(seed),
+                random: SplitMix64(seed),
                 here: [true; 2],
                 asked: Default::default(),
                 told: Default::default(),

@@ -4,7 +4,7 @@ use crate::objects::{Ended, Failed, operation};
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use nacre_client::Operation;
-use nacre_types::{Name, ObjectId, PoolId};
+use nacre_types::{Name, ObjectId, PoolId, SplitMix64};
 use nacre_wire::Payload;
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 use std::collections::BTreeMap;
@@ -73,12 +73,10 @@ fn bytes(draw: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
         13..=14 => 1 + draw(70_000),
         _ => 1 + draw(400_000),
     };
-    let mut word = draw(u64::MAX >> 12) | 1;
+    let mut random = SplitMix64(draw(u64::MAX >> 12));
     let mut out = Vec::with_capacity(usize::try_from(length).expect("small"));
     while (out.len() as u64) < length {
-        word ^= word << 13;
-        word ^= word >> 7;
-        word ^= word << 17;
+        let word = random.draw();
         let left = usize::try_from(length).expect("small") - out.len();
         out.extend_from_slice(&word.to_le_bytes()[..left.min(8)]);
     }
