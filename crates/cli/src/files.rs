@@ -120,7 +120,7 @@ pub enum Command {
         name: String,
     },
     /// End a client's session, so that others need not wait for it. What it has not written is
-    /// lost; a mount that lives goes on in a new session, with errors for what was lost.
+    /// lost; a mount that still runs goes on in a new session, with errors for what was lost.
     Evict {
         /// Of which file system.
         name: String,

@@ -186,7 +186,7 @@ enum Cluster {
 enum Command {
     /// Run a whole cluster, made first if there is none: in this process, or one process a daemon.
     Up(up::Arguments),
-    /// Stop whatever runs in the cluster's folder.
+    /// Stop all daemons that run in the cluster's directory.
     Down(down::Arguments),
     /// Look at this machine and the cluster's folder: what is wrong, and what to do. Exit code 1 if
     /// something is an error.

@@ -119,10 +119,10 @@ enum Program {
 enum Lease {
     /// Take one.
     Grant {
-        /// Seconds that it lasts without a sign of life.
+        /// Seconds until it expires unless it is renewed.
         seconds: f64,
     },
-    /// Say that its owner lives.
+    /// Renew it.
     KeepAlive {
         /// Which.
         lease: u64,

@@ -273,20 +273,20 @@ impl<'a> State<'a> {
 
     /// Makes one swap; `None` when all devices are within tolerance or none can be improved.
     fn step(&mut self, tolerance: f64) -> Option<Group> {
-        if let found @ Some(_) = self.help_somebody(tolerance) {
+        if let found @ Some(_) = self.help_one_device(tolerance) {
             return found;
         }
         // Swaps made since then may allow one for the devices that were given up.
         if std::mem::take(&mut self.hopeless).is_empty() {
             None
         } else {
-            self.help_somebody(tolerance)
+            self.help_one_device(tolerance)
         }
     }
 
     /// Improves the first device for which a swap exists, the worst one first, from either end:
     /// moves a PG away from an overfull device or to an underfull one.
-    fn help_somebody(&mut self, tolerance: f64) -> Option<Group> {
+    fn help_one_device(&mut self, tolerance: f64) -> Option<Group> {
         let (mut low, mut high) = (None, None);
         loop {
             let next_low = match low {

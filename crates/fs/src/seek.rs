@@ -144,14 +144,14 @@ impl Seek {
                 _ => {}
             }
         }
-        let mut lives: BTreeMap<u64, Instance> = BTreeMap::new();
+        let mut newest: BTreeMap<u64, Instance> = BTreeMap::new();
         for holder in found.holders.values() {
-            let life = lives.entry(holder.client).or_insert(holder.instance);
-            *life = holder.instance.max(*life);
+            let instance = newest.entry(holder.client).or_insert(holder.instance);
+            *instance = holder.instance.max(*instance);
         }
         found
             .holders
-            .retain(|_, holder| holder.instance == lives[&holder.client]);
+            .retain(|_, holder| holder.instance == newest[&holder.client]);
         found
     }
 }
@@ -166,11 +166,11 @@ mod tests {
     /// registry until the rank is claimed.
     #[test]
     fn what_an_earlier_life_of_a_server_had_it_has_no_more() {
-        let pair = |rank, client, life| {
+        let pair = |rank, client, instance| {
             let address = Address("a".into());
             let holder = FsHolder {
                 client,
-                instance: Instance(life),
+                instance: Instance(instance),
                 address,
                 name: "mds".into(),
             };

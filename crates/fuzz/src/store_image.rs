@@ -57,7 +57,7 @@ impl Driver {
 
     /// Executes waiting jobs.
     fn turn(&mut self) {
-        self.store.kick();
+        self.store.request_commit();
         self.store.jobs(&mut self.jobs);
         for job in std::mem::take(&mut self.jobs) {
             let done = job.run();

@@ -198,7 +198,7 @@ fn judge_targets(said: &Said, at: &Circumstances<'_>) -> Result<BTreeMap<Rank, f
     // The sum is infinite if finite amounts overflow.
     if sum > own * (1.0 + ROUNDING) {
         return Err(format!(
-            "the targets ask for {sum} of a load of {own}: nobody can give more than there is"
+            "the targets ask for {sum} of a load of {own}: more than there is"
         ));
     }
     Ok(targets)

@@ -287,7 +287,7 @@ fn osds(view: &View<'_>, found: &mut Vec<Check>) {
         ));
     }
     if map.osds.values().all(|info| !info.up) && !map.pools.is_empty() {
-        let todo = "Start OSDs: pools exist, but nobody stores anything.";
+        let todo = "Start OSDs: pools exist, but no OSD stores their objects.";
         found.push(check(
             "NO_OSD_UP",
             Level::Error,

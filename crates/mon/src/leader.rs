@@ -188,7 +188,7 @@ pub struct Taken {
 
 /// A request or an answer that waits for the proof that this monitor still leads (read index).
 #[derive(Clone, Debug)]
-pub enum Unproven {
+pub enum PendingRead {
     /// To be evaluated then.
     Question(Ask),
     /// To be sent then.
@@ -215,11 +215,11 @@ pub struct Leader {
     /// The proposal in flight.
     pub in_flight: Option<InFlight>,
     /// Requests without a read index so far.
-    pub fresh: Vec<Unproven>,
+    pub fresh: Vec<PendingRead>,
     /// Requests that wait for the confirmation of their read index, by context.
-    pub waiting: BTreeMap<u64, Vec<Unproven>>,
+    pub waiting: BTreeMap<u64, Vec<PendingRead>>,
     /// Confirmed; waits until this index is applied.
-    pub confirmed: Vec<(u64, Vec<Unproven>)>,
+    pub confirmed: Vec<(u64, Vec<PendingRead>)>,
     /// Reports about OSDs.
     pub filter: FailureFilter,
     /// Times of OSDs' beacons.
@@ -547,7 +547,7 @@ impl Leader {
             {
                 let mut reply: Value = serde_json::from_str(reply).unwrap_or_default();
                 set_epoch(&mut reply, epoch);
-                self.fresh.push(Unproven::Answer(ask, Ok(reply)));
+                self.fresh.push(PendingRead::Answer(ask, Ok(reply)));
                 Vec::new()
             }
             Request::Command(ask)
@@ -557,7 +557,7 @@ impl Leader {
             {
                 self.reject("command_forgotten");
                 self.fresh
-                    .push(Unproven::Answer(ask, Err(FORGOTTEN.to_owned())));
+                    .push(PendingRead::Answer(ask, Err(FORGOTTEN.to_owned())));
                 Vec::new()
             }
             Request::Command(ask) => match command::run(view, &ask.command) {
@@ -568,14 +568,14 @@ impl Leader {
                 }) => {
                     said.extend(lines);
                     if changes.is_empty() {
-                        self.fresh.push(Unproven::Answer(ask, Ok(reply)));
+                        self.fresh.push(PendingRead::Answer(ask, Ok(reply)));
                     } else {
                         taken.replies.push((ask, reply));
                     }
                     changes
                 }
                 Err(error) => {
-                    self.fresh.push(Unproven::Answer(ask, Err(error)));
+                    self.fresh.push(PendingRead::Answer(ask, Err(error)));
                     Vec::new()
                 }
             },
@@ -668,10 +668,10 @@ impl Leader {
             self.intruders.is_empty() && self.refused.is_empty() && !self.told_mass_failure,
             "of a former term"
         );
-        let unproven = (&self.fresh, &self.waiting, &self.confirmed);
+        let pending = (&self.fresh, &self.waiting, &self.confirmed);
         assert!(
             self.fresh.is_empty() && self.waiting.is_empty() && self.confirmed.is_empty(),
-            "{unproven:?}"
+            "{pending:?}"
         );
         assert!(
             self.filter.is_blank(),
@@ -959,7 +959,7 @@ mod tests {
             leader.push(Time(1), Request::Command(Ask { origin, command }));
             assert_eq!(take(&mut leader, &state).changes.is_empty(), again);
             let refused =
-                matches!(&leader.fresh[..], [Unproven::Answer(_, Err(why))] if why == FORGOTTEN);
+                matches!(&leader.fresh[..], [PendingRead::Answer(_, Err(why))] if why == FORGOTTEN);
             assert_eq!(refused, again);
         }
     }

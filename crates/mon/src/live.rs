@@ -31,7 +31,7 @@ use std::time::Duration;
 use crate::command::{self, View};
 use crate::failure::Down;
 use crate::hierarchy;
-use crate::leader::{Ask, InFlight, Leader, Request, Unproven, set_epoch};
+use crate::leader::{Ask, InFlight, Leader, PendingRead, Request, set_epoch};
 use crate::meta::lead::MetaTaken;
 use crate::meta::programs::Programs;
 use crate::meta::watchers::Watchers;
@@ -43,7 +43,7 @@ use crate::raft::{Consensus, Decision, Recovered};
 use crate::ranks::Ranks;
 use crate::router::{self, Origin, Router};
 use crate::state::{CommandDone, Proposal, State};
-use crate::subscribers::{Mail, Subscribers};
+use crate::subscribers::{Outgoing, Subscribers};
 
 #[cfg(feature = "mutants")]
 #[path = "mutants/live.rs"]
@@ -214,10 +214,10 @@ impl Live {
                 }
             }
             (Message::Subscribe(ask), _) => {
-                let mut mail = Mail::new();
+                let mut outgoing = Outgoing::new();
                 self.subscribers
-                    .subscribe(&self.state, from, &ask, &mut mail);
-                self.post(mail, out);
+                    .subscribe(&self.state, from, &ask, &mut outgoing);
+                self.post(outgoing, out);
                 if matches!(from, Entity::Osd(_)) {
                     out.extend(self.led().map(|message| Output::send(from, message)));
                 }
@@ -444,7 +444,7 @@ impl Live {
                     } else if writes {
                         self.leader.push(due, Request::Command(ask));
                     } else {
-                        self.leader.fresh.push(Unproven::Question(ask));
+                        self.leader.fresh.push(PendingRead::Question(ask));
                     }
                 }
                 // An invalid command is invalid on every monitor: no proof of leadership is needed.
@@ -505,8 +505,8 @@ impl Live {
         ));
     }
 
-    fn post(&mut self, mail: Mail, out: &mut Vec<Output>) {
-        for (to, message) in mail {
+    fn post(&mut self, outgoing: Outgoing, out: &mut Vec<Output>) {
+        for (to, message) in outgoing {
             self.counters.maps_sent += 1;
             out.push(Output::send(to, message));
         }
@@ -650,10 +650,13 @@ impl Live {
             .take_if(|flight| flight.index <= index);
         self.outages.clear();
         self.note_down(now);
-        let mut mail = Mail::new();
-        self.subscribers.on_restore(&self.state, &mut mail);
-        self.post(mail, out);
-        self.tell_watchers(|watchers, meta, mail| watchers.on_restore(meta, mail), out);
+        let mut outgoing = Outgoing::new();
+        self.subscribers.on_restore(&self.state, &mut outgoing);
+        self.post(outgoing, out);
+        self.tell_watchers(
+            |watchers, meta, outgoing| watchers.on_restore(meta, outgoing),
+            out,
+        );
     }
 
     fn note_down(&mut self, now: Time) {
@@ -695,14 +698,14 @@ impl Live {
         }
         self.leader.on_map(self.awake, &self.state, changes);
         let fanout = options::number(self.state.map(), "mon.map_fanout");
-        let mut mail = Mail::new();
+        let mut outgoing = Outgoing::new();
         self.subscribers.publish(
             &self.state,
             changes,
             usize::try_from(fanout).unwrap_or(usize::MAX),
-            &mut mail,
+            &mut outgoing,
         );
-        self.post(mail, out);
+        self.post(outgoing, out);
     }
 
     fn notice_leader(&mut self, now: Time, out: &mut Vec<Output>) {
@@ -768,11 +771,11 @@ impl Live {
             .partition(|(index, _)| *index <= applied);
         self.leader.confirmed = later;
         for (_, list) in ready {
-            for unproven in list {
-                match unproven {
-                    Unproven::Answer(ask, answer) => self.answer(ask.origin, answer, out),
-                    Unproven::Meta(ask) => self.read_proven(&ask, out),
-                    Unproven::Question(ask) => {
+            for pending in list {
+                match pending {
+                    PendingRead::Answer(ask, answer) => self.answer(ask.origin, answer, out),
+                    PendingRead::Meta(ask) => self.read_proven(&ask, out),
+                    PendingRead::Question(ask) => {
                         let answer =
                             command::run(&self.view(now), &ask.command).map(|done| done.reply);
                         self.answer(ask.origin, answer, out);
@@ -929,12 +932,15 @@ impl Live {
     }
 
     fn every_second(&mut self, now: Time, out: &mut Vec<Output>) {
-        let mut mail = Mail::new();
-        self.subscribers.sweep(&self.state, &mut mail);
-        self.post(mail, out);
+        let mut outgoing = Outgoing::new();
+        self.subscribers.sweep(&self.state, &mut outgoing);
+        self.post(outgoing, out);
         self.seconds += 1;
         if self.seconds.is_multiple_of(PROGRESS_S) {
-            self.tell_watchers(|watchers, meta, mail| watchers.progress(meta, mail), out);
+            self.tell_watchers(
+                |watchers, meta, outgoing| watchers.progress(meta, outgoing),
+                out,
+            );
         }
         self.subscribers.tidy();
         self.consensus.tidy();

@@ -69,7 +69,7 @@ pub fn boot(map: &ClusterMap, stores: &Stores, boot: &Boot) -> BootVerdict {
     }
     if boot.instance > INSTANCE_MAX {
         return BootVerdict::Refused(format!(
-            "{osd} says that it was instance {}, which nobody granted: its store is damaged or no OSD's of this cluster",
+            "{osd} says that it was instance {}, which was never granted: its store is damaged or no OSD's of this cluster",
             boot.instance.0
         ));
     }

@@ -89,9 +89,9 @@ impl Router {
     /// the instance.
     #[must_use]
     pub fn new(seed: u64, now: Time) -> Self {
-        let life = mix(seed ^ mix(now.0)) << 32;
+        let base = mix(seed ^ mix(now.0)) << 32;
         Self {
-            next: life,
+            next: base,
             open: BTreeMap::new(),
             asked: BTreeMap::new(),
             held: VecDeque::new(),

@@ -58,7 +58,7 @@ pub struct Subscribers {
 }
 
 /// Messages to be sent.
-pub type Mail = Vec<(Entity, Message)>;
+pub type Outgoing = Vec<(Entity, Message)>;
 
 fn other_history(epoch: Epoch) -> Message {
     Message::Refused(Refused {
@@ -72,7 +72,13 @@ fn other_history(epoch: Epoch) -> Message {
 
 impl Subscribers {
     /// A subscription begins, or is requested again.
-    pub fn subscribe(&mut self, state: &State, from: Entity, ask: &Subscribe, mail: &mut Mail) {
+    pub fn subscribe(
+        &mut self,
+        state: &State,
+        from: Entity,
+        ask: &Subscribe,
+        outgoing: &mut Outgoing,
+    ) {
         let have = if ask.have == Epoch::NONE {
             None
         } else {
@@ -84,7 +90,7 @@ impl Subscribers {
                 .is_some_and(|digest| digest != ask.digest)
         {
             self.all.remove(&from);
-            mail.push((from, other_history(epoch)));
+            outgoing.push((from, other_history(epoch)));
             return;
         }
         let claim = have
@@ -95,7 +101,7 @@ impl Subscribers {
             known: ask.have,
             claim,
         };
-        self.send(state, from, &mut subscriber, mail);
+        self.send(state, from, &mut subscriber, outgoing);
         if !ask.once {
             self.all.insert(from, subscriber);
         }
@@ -123,8 +129,14 @@ impl Subscribers {
     }
 
     /// The map was advanced by these changes.
-    pub fn publish(&mut self, state: &State, changes: &[Change], fanout: usize, mail: &mut Mail) {
-        self.compare_claims(state, mail);
+    pub fn publish(
+        &mut self,
+        state: &State,
+        changes: &[Change],
+        fanout: usize,
+        outgoing: &mut Outgoing,
+    ) {
+        self.compare_claims(state, outgoing);
         let concerned = concerned(state, changes);
         // The same ones each time, since they have connections; only OSDs that are part of the
         // trees.
@@ -154,9 +166,9 @@ impl Subscribers {
                     newest: state.map().epoch,
                     root: Some(osd),
                 };
-                mail.push((Entity::Osd(osd), Message::MapDeltas(news)));
+                outgoing.push((Entity::Osd(osd), Message::MapDeltas(news)));
             } else {
-                self.send_all(state, &[Entity::Osd(osd)], mail);
+                self.send_all(state, &[Entity::Osd(osd)], outgoing);
             }
         }
         let receivers: Vec<Entity> = self
@@ -168,11 +180,11 @@ impl Subscribers {
             })
             .copied()
             .collect();
-        self.send_all(state, &receivers, mail);
+        self.send_all(state, &receivers, outgoing);
     }
 
     /// Updates OSDs that have been behind for some seconds. Called about once a second.
-    pub fn sweep(&mut self, state: &State, mail: &mut Mail) {
+    pub fn sweep(&mut self, state: &State, outgoing: &mut Outgoing) {
         self.swept.push_back(state.map().epoch);
         let newest = self.swept[0];
         if self.swept.len() > SWEEPS_BEHIND {
@@ -185,17 +197,17 @@ impl Subscribers {
             .map(|(who, _)| *who)
             .take(SWEEP_MAX)
             .collect();
-        self.send_all(state, &behind, mail);
+        self.send_all(state, &behind, outgoing);
     }
 
     /// The whole state was replaced by a snapshot: all waiting subscribers may be sent something.
-    pub fn on_restore(&mut self, state: &State, mail: &mut Mail) {
-        self.compare_claims(state, mail);
+    pub fn on_restore(&mut self, state: &State, outgoing: &mut Outgoing) {
+        self.compare_claims(state, outgoing);
         let everybody: Vec<Entity> = self.all.keys().copied().collect();
-        self.send_all(state, &everybody, mail);
+        self.send_all(state, &everybody, outgoing);
     }
 
-    fn compare_claims(&mut self, state: &State, mail: &mut Mail) {
+    fn compare_claims(&mut self, state: &State, outgoing: &mut Outgoing) {
         let mut refused = Vec::new();
         for (who, subscriber) in &mut self.all {
             let Some((epoch, digest)) = subscriber.claim else {
@@ -210,20 +222,26 @@ impl Subscribers {
         }
         for (who, epoch) in refused {
             self.all.remove(&who);
-            mail.push((who, other_history(epoch)));
+            outgoing.push((who, other_history(epoch)));
         }
     }
 
-    fn send_all(&mut self, state: &State, receivers: &[Entity], mail: &mut Mail) {
+    fn send_all(&mut self, state: &State, receivers: &[Entity], outgoing: &mut Outgoing) {
         for who in receivers {
             if let Some(mut subscriber) = self.all.remove(who) {
-                self.send(state, *who, &mut subscriber, mail);
+                self.send(state, *who, &mut subscriber, outgoing);
                 self.all.insert(*who, subscriber);
             }
         }
     }
 
-    fn send(&mut self, state: &State, to: Entity, subscriber: &mut Subscriber, mail: &mut Mail) {
+    fn send(
+        &mut self,
+        state: &State,
+        to: Entity,
+        subscriber: &mut Subscriber,
+        outgoing: &mut Outgoing,
+    ) {
         let newest = state.map().epoch;
         if subscriber.sent >= newest {
             return;
@@ -242,7 +260,7 @@ impl Subscribers {
                         && (message.len() >= DELTAS_MAX || bytes + delta.len() > DELTA_BYTES_MAX)
                     {
                         let deltas = std::mem::take(&mut message);
-                        mail.push((
+                        outgoing.push((
                             to,
                             Message::MapDeltas(MapDeltas {
                                 deltas,
@@ -255,7 +273,7 @@ impl Subscribers {
                     bytes += delta.len();
                     message.push(delta);
                 }
-                mail.push((
+                outgoing.push((
                     to,
                     Message::MapDeltas(MapDeltas {
                         deltas: message,
@@ -273,7 +291,7 @@ impl Subscribers {
                         map
                     }
                 };
-                mail.push((to, Message::MapFull(MapFull { map })));
+                outgoing.push((to, Message::MapFull(MapFull { map })));
             }
         }
         subscriber.sent = newest;

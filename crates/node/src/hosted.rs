@@ -161,18 +161,18 @@ impl Hosted {
         }
     }
 
-    /// See [`Feed::kick`]. `idle`: the host has no other work, so it may wait for a single writer's
-    /// flush.
-    pub fn kick(&mut self, now: Time, idle: bool) {
+    /// See [`Feed::commit_due`]. `idle`: the host has no other work, so it may wait for a single
+    /// writer's flush.
+    pub fn commit_due(&mut self, now: Time, idle: bool) {
         self.mailbox.set_lone(idle && self.feed.handed() == 1);
-        if self.feed.kick(&mut *self.store, now) {
+        if self.feed.commit_due(&mut *self.store, now) {
             self.begin_jobs();
         }
     }
 
-    /// See [`Feed::kick_at`].
-    pub fn kick_at(&self) -> Time {
-        self.feed.kick_at()
+    /// See [`Feed::commit_at`].
+    pub fn commit_at(&self) -> Time {
+        self.feed.commit_at()
     }
 
     /// Queries the free space of the store; call it periodically, since freed space is noticed only
@@ -232,7 +232,7 @@ impl Hosted {
     ) -> Result<T, SubmitError> {
         let mut events = Vec::new();
         loop {
-            self.feed.kick_at_once(&mut *self.store, clock::now());
+            self.feed.commit_at_once(&mut *self.store, clock::now());
             self.begin_jobs();
             self.poll(&mut events)?;
             for event in events.drain(..) {
@@ -374,7 +374,7 @@ mod tests {
                 crate::clock::now().since(begun) < std::time::Duration::from_secs(60),
                 "it waits for ever: {events:?}"
             );
-            hosted.kick(crate::clock::now(), false);
+            hosted.commit_due(crate::clock::now(), false);
             hosted.poll(&mut events).expect("no failure");
             std::thread::sleep(std::time::Duration::from_millis(1));
         }

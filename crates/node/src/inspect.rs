@@ -51,7 +51,7 @@ fn sentence(finding: &Finding) -> String {
         Finding::IndexTree => "the tree of the index is inconsistent".to_owned(),
         Finding::Record(key) => format!("the index record `{}` is damaged or contradicts others", key.escape_ascii()),
         Finding::Unmarked(unit) => format!("unit {unit} is in use but marked as free: it may be overwritten"),
-        Finding::Leaked(unit) => format!("unit {unit} is marked as in use but nobody uses it: lost space"),
+        Finding::Leaked(unit) => format!("unit {unit} is marked as in use, but not referenced: lost space"),
         Finding::References { unit, found, recorded } => {
             format!("unit {unit} has {found} users, but its record says {recorded}")
         }

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::conn::State;
-use crate::vigil::Vigil;
+use crate::session_watchdog::SessionWatchdog;
 
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
@@ -306,7 +306,7 @@ pub struct MonSession {
     refused: BTreeSet<MonId>,
     candidates: usize,
     /// Monitors the session that is up.
-    pub vigil: Vigil,
+    pub watchdog: SessionWatchdog,
 }
 
 impl MonSession {
@@ -350,7 +350,7 @@ impl MonSession {
         self.refused.remove(&mon);
         if ours {
             self.session = Session::Up(mon);
-            self.vigil = Vigil::default();
+            self.watchdog = SessionWatchdog::default();
             self.failures = 0;
             self.refused.clear();
         }
@@ -394,7 +394,7 @@ impl MonSession {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vigil::Look;
+    use crate::session_watchdog::Look;
     use nacre_types::{Name, OsdId};
 
     const CLUSTER: ClusterId = ClusterId(7);
@@ -632,8 +632,8 @@ mod tests {
             .map(|_| {
                 let mon = session.pick(now, &mons).expect("two");
                 assert!(session.on_open(mon));
-                let looks =
-                    (1..100).find(|_| matches!(session.vigil.look(true, false), Look::GiveUp(_)));
+                let looks = (1..100)
+                    .find(|_| matches!(session.watchdog.look(true, false), Look::GiveUp(_)));
                 session.on_lost(now, mon);
                 looks.expect("it never answers")
             })

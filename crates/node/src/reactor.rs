@@ -614,7 +614,7 @@ impl Reactor {
         // other event would wake us.
         self.resume_paused();
         self.prepare_changed();
-        self.kick_stores();
+        self.commit_stores();
         self.free.append(&mut self.freed);
         self.reap();
         if cfg!(debug_assertions) {
@@ -668,7 +668,7 @@ impl Reactor {
     }
 
     /// Begins one log group per store.
-    fn kick_stores(&mut self) {
+    fn commit_stores(&mut self) {
         let now = clock::now();
         let stores = self
             .nodes
@@ -679,7 +679,7 @@ impl Reactor {
         let idle = stores == 1 && self.given <= IDLE_INPUTS;
         for node in self.nodes.iter_mut().flatten() {
             if let Some(store) = &mut node.store {
-                store.kick(now, idle);
+                store.commit_due(now, idle);
                 // Each time, not periodically: a fast writer fills the rest of a store within
                 // milliseconds.
                 if let AnyRole::Osd(osd) = &mut node.role {
@@ -695,7 +695,7 @@ impl Reactor {
         let mut next = self.housekeeping_at;
         for node in self.served() {
             next = next.min(node.role.next_deadline());
-            next = next.min(node.store.as_ref().map_or(Time::MAX, Hosted::kick_at));
+            next = next.min(node.store.as_ref().map_or(Time::MAX, Hosted::commit_at));
             if node.role.wants_mon_session() {
                 next = next.min(node.links.mon.wake_at());
             }

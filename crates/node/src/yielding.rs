@@ -166,12 +166,12 @@ mod tests {
                 },
                 policy: Policy::default(),
             };
-            thread.lives(Duration::from_millis(1), Duration::ZERO);
+            thread.runs_for(Duration::from_millis(1), Duration::ZERO);
             thread
         }
 
         /// How much of `long` it yields, in milliseconds.
-        fn lives(&mut self, long: Duration, each: Duration) -> u128 {
+        fn runs_for(&mut self, long: Duration, each: Duration) -> u128 {
             let mut yielded = 0;
             for _ in 0..long.as_millis() {
                 self.now = self.now + Duration::from_millis(1);
@@ -192,7 +192,10 @@ mod tests {
     #[test]
     fn a_thread_with_short_run_delays_always_yields() {
         let mut thread = Thread::new();
-        assert_eq!(thread.lives(Duration::from_secs(60), SHORT_DELAY), 60_000);
+        assert_eq!(
+            thread.runs_for(Duration::from_secs(60), SHORT_DELAY),
+            60_000
+        );
     }
 
     /// Observed in use: beside two busy processes each yield cost a client's thread a millisecond,
@@ -200,10 +203,10 @@ mod tests {
     #[test]
     fn a_thread_with_long_run_delays_tries_again_after_ever_longer_backoffs() {
         let mut thread = Thread::new();
-        let yielded = thread.lives(Duration::from_secs(31), LONG_DELAY);
+        let yielded = thread.runs_for(Duration::from_secs(31), LONG_DELAY);
         // 200 ms each: at once, after 1 s, 2, 4 and 8; the backoff of 16 s is not over.
         assert!((980..=1_000).contains(&yielded), "{yielded} ms of 31 s");
-        let yielded = thread.lives(Duration::from_secs(320), LONG_DELAY);
+        let yielded = thread.runs_for(Duration::from_secs(320), LONG_DELAY);
         assert!((3_600..=4_000).contains(&yielded), "{yielded} ms of 320 s");
     }
 
@@ -211,19 +214,19 @@ mod tests {
     fn one_long_run_delay_changes_nothing() {
         let mut thread = Thread::new();
         for _ in 0..100 {
-            assert_eq!(thread.lives(INTERVAL, LONG_DELAY), 100);
-            assert_eq!(thread.lives(INTERVAL * 2, SHORT_DELAY), 200);
+            assert_eq!(thread.runs_for(INTERVAL, LONG_DELAY), 100);
+            assert_eq!(thread.runs_for(INTERVAL * 2, SHORT_DELAY), 200);
         }
     }
 
     #[test]
     fn it_yields_again_soon_after_the_busy_processes_end() {
         let mut thread = Thread::new();
-        thread.lives(Duration::from_secs(5), LONG_DELAY);
-        let yielded = thread.lives(Duration::from_secs(60), SHORT_DELAY);
+        thread.runs_for(Duration::from_secs(5), LONG_DELAY);
+        let yielded = thread.runs_for(Duration::from_secs(60), SHORT_DELAY);
         assert!(yielded > 55_000, "{yielded} ms of a minute");
         // That was longer than the last backoff: the next one is short again.
-        let yielded = thread.lives(Duration::from_millis(1_500), LONG_DELAY);
+        let yielded = thread.runs_for(Duration::from_millis(1_500), LONG_DELAY);
         assert!((380..=700).contains(&yielded), "{yielded} ms");
     }
 
@@ -232,12 +235,12 @@ mod tests {
     #[test]
     fn a_moment_of_short_run_delays_does_not_make_the_next_backoff_short() {
         let mut thread = Thread::new();
-        thread.lives(Duration::from_secs(31), LONG_DELAY);
+        thread.runs_for(Duration::from_secs(31), LONG_DELAY);
         while !thread.policy.yields() {
-            thread.lives(Duration::from_millis(1), LONG_DELAY);
+            thread.runs_for(Duration::from_millis(1), LONG_DELAY);
         }
-        thread.lives(Duration::from_secs(1), SHORT_DELAY);
-        let yielded = thread.lives(Duration::from_secs(16), LONG_DELAY);
+        thread.runs_for(Duration::from_secs(1), SHORT_DELAY);
+        let yielded = thread.runs_for(Duration::from_secs(16), LONG_DELAY);
         assert!(yielded <= 300, "{yielded} ms");
     }
 
@@ -252,7 +255,7 @@ mod tests {
             assert!(thread.policy.yields());
         }
         assert_eq!(thread.policy.long, 0);
-        thread.lives(INTERVAL, LONG_DELAY);
+        thread.runs_for(INTERVAL, LONG_DELAY);
         assert_eq!(thread.policy.long, 1);
     }
 

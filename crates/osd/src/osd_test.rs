@@ -40,7 +40,7 @@ impl Rig {
                 nacre_store::Token(u64::MAX),
             )
             .expect("an empty store");
-        store.kick();
+        store.request_commit();
         let mut map = ClusterMap::empty(
             ClusterId(1),
             CrushSection::parse(HIERARCHY).expect("well-formed"),
@@ -132,7 +132,7 @@ impl Rig {
                     | Output::Say(_) => {}
                 }
             }
-            self.store.kick();
+            self.store.request_commit();
             let mut events: Vec<Event> = Vec::new();
             self.store.poll(&mut events);
             for event in events {

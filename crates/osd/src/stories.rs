@@ -165,7 +165,7 @@ impl Host {
         store
             .submit(format(ClusterId(1), OsdId(id)), Token(0))
             .expect("an empty store takes it");
-        store.kick();
+        store.request_commit();
         Self::start(id, 1, store)
     }
     pub(crate) fn start(id: u32, starts: u64, mut store: RamStore) -> Self {
@@ -236,7 +236,7 @@ impl Host {
                 self.osd.on_input(self.now, Input::Done(done), &mut out);
             }
             if self.commits {
-                self.store.kick();
+                self.store.request_commit();
             }
             let mut events = Vec::new();
             self.store.poll(&mut events);

@@ -2,7 +2,7 @@
 //! becomes corrupt.
 //!
 //! ```text
-//!  role ─submit, read─▶ Disk: Feed ─▶ RamStore                commits what was kicked, when the schedule says so
+//!  role ─submit, read─▶ Disk: Feed ─▶ RamStore                commits what it is asked to, on schedule
 //!                               └──▶ Store ─▶ TestDevice      operations and jobs finish a few at a time, in any order
 //!  crash ─▶ RamStore: a prefix of what was not committed      Store: any part of what was not flushed, in sectors
 //! ```
@@ -460,16 +460,16 @@ impl Disk {
 
     /// The end of a wake-up: one log write and one flush for what was submitted in it, possibly
     /// later to group it with more.
-    pub fn kick(&mut self, now: Time) {
+    pub fn commit_due(&mut self, now: Time) {
         let (feed, store) = self.fed();
-        feed.kick(store, now);
+        feed.commit_due(store, now);
         self.look_at_real();
     }
 
-    /// When [`Self::kick`] must be called again at the latest.
+    /// When [`Self::commit_due`] must be called again at the latest.
     #[must_use]
-    pub fn kick_at(&self) -> Time {
-        self.feed.kick_at()
+    pub fn commit_at(&self) -> Time {
+        self.feed.commit_at()
     }
 
     /// To be called twice a second: idle work.
@@ -496,7 +496,7 @@ impl Disk {
         let busy = match &self.kind {
             Kind::Ram(store) => {
                 if !self.scheduled {
-                    self.batch = store.kicked();
+                    self.batch = store.requested();
                 }
                 self.batch > 0
             }
@@ -640,7 +640,7 @@ impl Disk {
         let mut events = Vec::new();
         for _ in 0..10_000 {
             let (feed, store) = self.fed();
-            feed.kick_at_once(store, Time::ZERO);
+            feed.commit_at_once(store, Time::ZERO);
             self.look_at_real();
             self.poll(Time::ZERO, &mut events);
             if let Some(found) = events.drain(..).find_map(&mut until) {

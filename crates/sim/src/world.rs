@@ -960,7 +960,7 @@ impl World {
         }
         let process = self.processes.get_mut(&who).expect("a process per daemon");
         let local = process.clock.local(now);
-        process.disk.kick(local);
+        process.disk.commit_due(local);
         if let (true, Some(Daemon::Osd(osd))) = (self.plan.small_disks, &mut process.role) {
             // Each time, as in the real host.
             let (all, used) = room(&self.plan, &mut process.disk, process.full_until > now);
@@ -1069,7 +1069,7 @@ impl World {
         let process = self.processes.get_mut(&who).expect("a process per daemon");
         let Some(role) = &process.role else { return };
         let life = process.life;
-        let deadline = role.next_deadline().min(process.disk.kick_at());
+        let deadline = role.next_deadline().min(process.disk.commit_at());
         let at = process.clock.global(deadline, now).max(now + 1000);
         let wake = at < process.wake;
         if wake {

@@ -134,7 +134,7 @@ fn pump(store: &mut Store<Ram>, events: &mut Vec<Event>) -> f64 {
 fn settle(store: &mut Store<Ram>) {
     let mut events = Vec::new();
     while store.is_busy() {
-        store.kick();
+        store.request_commit();
         pump(store, &mut events);
     }
 }
@@ -142,7 +142,7 @@ fn settle(store: &mut Store<Ram>) {
 fn submit(store: &mut Store<Ram>, transaction: &Transaction, token: u64, events: &mut Vec<Event>) {
     while let Err(error) = store.submit(transaction.clone(), Token(token)) {
         assert_eq!(error, SubmitError::Busy, "{error}");
-        store.kick();
+        store.request_commit();
         pump(store, events);
     }
 }
@@ -168,7 +168,7 @@ fn load(length: usize, objects: u64, size: usize) -> Ram {
                 .set_attr(key(n), "_", vec![1; 100]);
         submit(&mut store, &t, n, &mut events);
         if n % 16 == 15 {
-            store.kick();
+            store.request_commit();
             pump(&mut store, &mut events);
         }
     }
@@ -207,11 +207,11 @@ fn overwrite_loop(store: &mut Store<Ram>, objects: u64, count: u64) -> f64 {
         };
         while let Err(error) = store.submit(t.clone(), Token(n)) {
             assert_eq!(error, SubmitError::Busy, "{error}");
-            store.kick();
+            store.request_commit();
             jobs += pump(store, &mut events);
         }
         if n % 16 == 15 {
-            store.kick();
+            store.request_commit();
             jobs += pump(store, &mut events);
         }
     }

@@ -5,7 +5,7 @@
 //! CEPH-55).
 //!
 //! ```text
-//!  submit(t1) submit(t2) read(r) submit(t3) kick()
+//!  submit(t1) submit(t2) read(r) submit(t3) request_commit()
 //!     │          │         │        │
 //!     ▼          ▼         ▼        ▼
 //!  Applied(1) Applied(2) Read(r) Applied(3) ─── one log write, one flush ──▶ Committed(1) Committed(2) Committed(3)
@@ -615,8 +615,8 @@ pub enum SubmitError {
         /// Bytes available for it.
         available: u64,
     },
-    /// Too much is unfinished, or records must be looked up first: submit again (`kick` first)
-    /// after the next [`Event::Committed`], and after every job that was returned.
+    /// Too much is unfinished, or records must be looked up first: submit again (`request_commit`
+    /// first) after the next [`Event::Committed`], and after every job that was returned.
     Busy,
     /// Larger than the store can ever accept in one piece: split it.
     TooLarge {
@@ -772,7 +772,8 @@ pub struct Usage {
 /// An object store, driven by one thread.
 ///
 /// A host calls, per wake-up: any number of `submit` and `read`, `on_job` for finished jobs, then
-/// `kick`, `poll` and `jobs`. It wakes up again when a job finished or the device has completions.
+/// `request_commit`, `poll` and `jobs`. It wakes up again when a job finished or the device has
+/// completions.
 pub trait ObjectStore {
     /// Accepts a transaction. The order of submits is the order of apply and of commit.
     ///
@@ -792,7 +793,7 @@ pub trait ObjectStore {
     fn read(&mut self, read: Read, token: Token);
     /// Groups everything submitted since the last call into one log write and one flush. Call once
     /// per wake-up.
-    fn kick(&mut self);
+    fn request_commit(&mut self);
     /// Nothing was submitted for a while: blocks and index records that memory holds for later
     /// writers may be written to their place now.
     fn rest(&mut self) {}

@@ -226,7 +226,7 @@ mod tests {
         store.submit(t, Token(1)).expect("valid");
         let (mut events, mut jobs) = (Vec::new(), Vec::new());
         while !events.contains(&Event::Committed(Token(1))) {
-            store.kick();
+            store.request_commit();
             store.jobs(&mut jobs);
             jobs.drain(..).for_each(|job| store.on_job(job.run()));
             store.poll(&mut events);

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  role ─submit, read─▶ Feed ─offer, read─▶ ObjectStore       busy: it and all behind it wait here, in order
-//!  host ─kick_at, kick─▶ Feed ─kick───────▶ ObjectStore       one group in flight; the next when enough are here, or after a while
+//!  host ─commit_at, commit_due─▶ Feed ─request_commit─▶ ObjectStore  one group in flight; the next when enough are here, or after a while
 //!  ObjectStore ─events─▶ Feed::took                           commits are counted, waiting submissions are retried
 //! ```
 //! A group for the log is started when as many transactions are pending as were there when the last
@@ -14,8 +14,8 @@
 //! writers so few that a group ends before the next of them arrives.
 //!
 //! Invariants: the store gets submissions and reads in the order in which the role made them; as
-//! long as any is pending there is a group in flight, or a time ([`Feed::kick_at`]) at which one is
-//! started, or the store is busy with work of its own. Both hosts run this, the simulator too.
+//! long as any is pending there is a group in flight, or a time ([`Feed::commit_at`]) at which one
+//! is started, or the store is busy with work of its own. Both hosts run this, the simulator too.
 
 use crate::api::{Event, ObjectStore, Op, Read, SubmitError, Token, Transaction, Usage};
 use nacre_types::Time;
@@ -73,18 +73,18 @@ pub struct Feed {
     /// Transactions accepted by the store and not committed.
     handed: usize,
     room: Room,
-    /// The store was busy since the last `kick`.
+    /// The store was busy since the last `request_commit`.
     busy: bool,
-    /// The store got a submission or a `kick`, and was not polled since.
+    /// The store got a submission or a `request_commit`, and was not polled since.
     touched: bool,
     /// Transactions accepted by the store and in no group yet.
-    unkicked: usize,
+    unrequested: usize,
     /// When the first of them was found at the end of a wake-up.
-    unkicked_since: Option<Time>,
+    unrequested_since: Option<Time>,
     /// The number of checks since the last write.
     looks: u32,
     /// When the group in flight was started.
-    kicked_at: Option<Time>,
+    requested_at: Option<Time>,
     /// The number of transactions in the last group, with those that waited when it ended; and its
     /// duration.
     last_group: (usize, Duration),
@@ -148,7 +148,7 @@ impl Feed {
                 self.looks = 0;
                 self.handed += 1;
                 self.touched = true;
-                self.unkicked += 1;
+                self.unrequested += 1;
                 Ok(())
             }
             Err(SubmitError::Busy) => {
@@ -206,12 +206,12 @@ impl Feed {
             self.handed -= committed;
             // A group also contains transactions that were applied while it waited for the previous
             // one.
-            self.unkicked = self.unkicked.min(self.handed);
-            if self.unkicked == 0 {
-                self.unkicked_since = None;
+            self.unrequested = self.unrequested.min(self.handed);
+            if self.unrequested == 0 {
+                self.unrequested_since = None;
             }
-            if let Some(at) = self.kicked_at.take() {
-                self.last_group = (committed + self.unkicked, now().since(at));
+            if let Some(at) = self.requested_at.take() {
+                self.last_group = (committed + self.unrequested, now().since(at));
             }
         }
         self.offer_waiting(store)
@@ -219,55 +219,55 @@ impl Feed {
 
     /// Requests one log write and one flush for everything submitted, now or when enough
     /// transactions are pending: see the module head. To be called at the end of every wake-up, and
-    /// at [`Self::kick_at`]. Returns whether the store was kicked: it may have jobs.
-    pub fn kick(&mut self, store: &mut dyn ObjectStore, now: Time) -> bool {
-        if std::mem::take(&mut self.busy) && self.handed == self.unkicked {
+    /// at [`Self::commit_at`]. Returns whether the store was asked to commit: it may have jobs.
+    pub fn commit_due(&mut self, store: &mut dyn ObjectStore, now: Time) -> bool {
+        if std::mem::take(&mut self.busy) && self.handed == self.unrequested {
             // Nothing is in flight whose end would be noticed: the work that the store is busy
             // with, perhaps a checkpoint, must be begun now.
-            if self.unkicked > 0 {
-                self.kick_now(store, now);
+            if self.unrequested > 0 {
+                self.commit_now(store, now);
             } else {
-                store.kick();
+                store.request_commit();
             }
             return true;
         }
-        if self.unkicked == 0 {
+        if self.unrequested == 0 {
             return false;
         }
-        if self.handed > self.unkicked {
+        if self.handed > self.unrequested {
             return false; // a group is in flight; later transactions form the next one
         }
-        if self.unkicked_since.is_none() {
-            self.unkicked_since = Some(now);
+        if self.unrequested_since.is_none() {
+            self.unrequested_since = Some(now);
         }
-        if self.unkicked >= self.last_group.0 || now >= self.kick_at() {
-            self.kick_now(store, now);
+        if self.unrequested >= self.last_group.0 || now >= self.commit_at() {
+            self.commit_now(store, now);
             return true;
         }
         false
     }
 
     /// The same without waiting for other transactions: for a start, when there is only one writer.
-    pub fn kick_at_once(&mut self, store: &mut dyn ObjectStore, now: Time) {
-        if self.unkicked > 0 {
-            self.kick_now(store, now);
+    pub fn commit_at_once(&mut self, store: &mut dyn ObjectStore, now: Time) {
+        if self.unrequested > 0 {
+            self.commit_now(store, now);
         } else {
-            self.kick(store, now);
+            self.commit_due(store, now);
         }
     }
 
-    fn kick_now(&mut self, store: &mut dyn ObjectStore, now: Time) {
-        (self.unkicked, self.unkicked_since) = (0, None);
-        self.kicked_at = Some(now);
-        store.kick();
+    fn commit_now(&mut self, store: &mut dyn ObjectStore, now: Time) {
+        (self.unrequested, self.unrequested_since) = (0, None);
+        self.requested_at = Some(now);
+        store.request_commit();
         self.touched = true;
     }
 
     /// The time at which a group that waits for other transactions must be started.
     #[must_use]
-    pub fn kick_at(&self) -> Time {
-        match self.unkicked_since {
-            Some(since) if self.unkicked > 0 => {
+    pub fn commit_at(&self) -> Time {
+        match self.unrequested_since {
+            Some(since) if self.unrequested > 0 => {
                 since + (self.last_group.1 * COMPANY_GROUPS).min(COMPANY_MAX)
             }
             _ => Time::MAX,
@@ -361,11 +361,11 @@ mod tests {
     use super::*;
     use crate::api::{CollectionId, Job, JobDone, ObjectKey};
 
-    /// A store that commits everything on the test's command, kicked or not.
+    /// A store that commits everything on the test's command, asked or not.
     #[derive(Default)]
     struct Told {
         submitted: Vec<Token>,
-        kicks: usize,
+        requests: usize,
         rests: usize,
         commit: bool,
         /// Only this many of them.
@@ -389,8 +389,8 @@ mod tests {
         fn read(&mut self, _: Read, token: Token) {
             self.seen.push(token);
         }
-        fn kick(&mut self) {
-            self.kicks += 1;
+        fn request_commit(&mut self) {
+            self.requests += 1;
         }
         fn rest(&mut self) {
             self.rests += 1;
@@ -453,10 +453,10 @@ mod tests {
                 .expect("no failure");
             events.len()
         }
-        fn kicks(&mut self, at: u64) -> usize {
+        fn requests(&mut self, at: u64) -> usize {
             self.now = Time(at);
-            self.feed.kick(&mut self.told, self.now);
-            self.told.kicks
+            self.feed.commit_due(&mut self.told, self.now);
+            self.told.requests
         }
     }
 
@@ -466,29 +466,29 @@ mod tests {
         for round in 1..4 {
             bench.submit(1);
             assert_eq!(
-                bench.kicks(1_000_000 * round as u64),
+                bench.requests(1_000_000 * round as u64),
                 round,
                 "alone: at once"
             );
             assert_eq!(bench.commit(), 1);
         }
         bench.submit(1);
-        assert_eq!(bench.kicks(5_000_000), 4);
+        assert_eq!(bench.requests(5_000_000), 4);
         bench.submit(7);
-        assert_eq!(bench.kicks(5_000_000), 4, "a group is under way");
+        assert_eq!(bench.requests(5_000_000), 4, "a group is under way");
         bench.commit();
         bench.feed.last_group = (8, Duration::from_micros(100));
         bench.submit(3);
-        assert_eq!(bench.kicks(6_000_000), 4, "five more are likely to come");
-        assert_eq!(bench.feed.kick_at(), Time(6_300_000));
-        assert_eq!(bench.kicks(6_300_000), 5, "they did not come");
+        assert_eq!(bench.requests(6_000_000), 4, "five more are likely to come");
+        assert_eq!(bench.feed.commit_at(), Time(6_300_000));
+        assert_eq!(bench.requests(6_300_000), 5, "they did not come");
         bench.commit();
         bench.feed.last_group = (8, Duration::from_secs(1));
         bench.submit(1);
-        bench.kicks(7_000_000);
-        assert_eq!(bench.feed.kick_at(), Time(7_000_000) + COMPANY_MAX);
+        bench.requests(7_000_000);
+        assert_eq!(bench.feed.commit_at(), Time(7_000_000) + COMPANY_MAX);
         bench.submit(7);
-        assert_eq!(bench.kicks(7_000_001), 6, "all are here");
+        assert_eq!(bench.requests(7_000_001), 6, "all are here");
     }
 
     /// Eight of sixteen writers were in the log, eight waited; then the latter were in the log and
@@ -497,36 +497,36 @@ mod tests {
     fn halves_of_the_writers_become_one_group() {
         let mut bench = bench();
         bench.submit(8);
-        assert_eq!(bench.kicks(1_000_000), 1);
+        assert_eq!(bench.requests(1_000_000), 1);
         bench.submit(8);
-        assert_eq!(bench.kicks(1_000_000), 1, "a group is under way");
+        assert_eq!(bench.requests(1_000_000), 1, "a group is under way");
         // The store commits what it wrote, and keeps later transactions.
         bench.told.commit_first = Some(8);
         assert_eq!(bench.commit(), 8);
         bench.feed.last_group.1 = Duration::from_micros(100);
         assert_eq!(
-            bench.kicks(2_000_000),
+            bench.requests(2_000_000),
             1,
             "the first eight write again soon"
         );
         bench.submit(8);
-        assert_eq!(bench.kicks(2_100_000), 2, "all sixteen");
+        assert_eq!(bench.requests(2_100_000), 2, "all sixteen");
         assert_eq!(bench.commit(), 16);
     }
 
     /// A store's group contains everything that is applied when it begins, including transactions
-    /// after the last `kick`. The host then waited for the commit of a group that had nothing left
-    /// to commit, and never kicked again.
+    /// after the last `request_commit`. The host then waited for the commit of a group that had
+    /// nothing left to commit, and never requested again.
     #[test]
-    fn what_committed_without_a_kick_is_not_waited_for() {
+    fn what_committed_without_a_request_is_not_waited_for() {
         let mut bench = bench();
         bench.submit(1);
-        assert_eq!(bench.kicks(1), 1);
+        assert_eq!(bench.requests(1), 1);
         bench.submit(2);
         assert_eq!(bench.commit(), 3);
-        assert_eq!(bench.kicks(2), 1, "nothing is left");
+        assert_eq!(bench.requests(2), 1, "nothing is left");
         bench.submit(3);
-        assert_eq!(bench.kicks(3), 2);
+        assert_eq!(bench.requests(3), 2);
     }
 
     /// A read of data just written, behind a store that was busy: it must not overtake the write,
@@ -544,7 +544,7 @@ mod tests {
         }
         assert!(bench.feed.waiting.len() > 3 && !bench.feed.is_idle());
         for _ in 0..9 {
-            bench.kicks(1);
+            bench.requests(1);
             bench.commit();
         }
         let seen: Vec<u64> = bench.told.seen.iter().map(|token| token.0).collect();
@@ -553,14 +553,15 @@ mod tests {
         assert!(bench.feed.is_idle());
     }
 
-    /// A `kick` clears the mark that the store was busy, and waiting transactions continue to wait.
-    /// A read that arrived then overtook them: it saw objects as they were before earlier writes.
+    /// A `request_commit` clears the mark that the store was busy, and waiting transactions
+    /// continue to wait. A read that arrived then overtook them: it saw objects as they were before
+    /// earlier writes.
     #[test]
-    fn a_read_after_a_kick_waits_behind_earlier_writes() {
+    fn a_read_after_a_request_waits_behind_earlier_writes() {
         let mut bench = bench();
         bench.told.room = Some(2);
         bench.submit(3);
-        assert_eq!(bench.kicks(1), 1, "two are taken, the third waits");
+        assert_eq!(bench.requests(1), 1, "two are taken, the third waits");
         let key = ObjectKey::new(CollectionId(1), "a");
         bench.read(Read::Stat(key), Token(3));
         bench.commit();
@@ -589,18 +590,18 @@ mod tests {
     }
 
     /// A store is busy although nothing of ours is in flight, because a checkpoint has not been
-    /// begun: it is kicked only from here, and otherwise the waiting transactions would wait for
+    /// begun: it is requested only from here, and otherwise the waiting transactions would wait for
     /// ever.
     #[test]
-    fn a_busy_store_with_nothing_in_hand_is_kicked() {
+    fn a_busy_store_with_nothing_in_flight_is_asked_to_commit() {
         let mut bench = bench();
         bench.told.room = Some(0);
         bench.submit(1);
-        assert_eq!(bench.kicks(1), 1);
+        assert_eq!(bench.requests(1), 1);
         bench.told.room = None;
         bench.commit();
         let taken = bench.told.submitted.len();
-        assert_eq!((taken, bench.kicks(2)), (1, 2));
+        assert_eq!((taken, bench.requests(2)), (1, 2));
     }
 
     /// A nearly full store is asked after every few writes, not twice a second: a fast writer fills

@@ -6,7 +6,7 @@
 //! reads) and *committed* (survives a power cut) are reported separately.
 //!
 //! ```text
-//!            submit / read / kick                 jobs (worker thread, or the simulator)
+//!            submit / read / request_commit       jobs (worker thread, or the simulator)
 //!   osd ─────────────────────────▶ ObjectStore ─────────────────────────▶ index lookups, checkpoints
 //!       ◀───────────────────────── │         │
 //!        Applied Committed Read    RamStore  Store<D>

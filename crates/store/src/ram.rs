@@ -8,9 +8,9 @@
 //!     └─▶ waiting, in order ──commit──▶ durable image (what survives `crash`)
 //! ```
 //!
-//! Commits happen at `kick`, or, with [`Commits::Manual`], on the test's command. Reads are
-//! answered at once. Each image applies every transaction separately, so that a difference between
-//! the visible and the durable state would be detected.
+//! Commits happen at `request_commit`, or, with [`Commits::Manual`], on the test's command. Reads
+//! are answered at once. Each image applies every transaction separately, so that a difference
+//! between the visible and the durable state would be detected.
 
 mod object;
 
@@ -26,7 +26,7 @@ use std::ops::Bound;
 /// When transactions commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Commits {
-    /// At the next `kick`.
+    /// At the next `request_commit`.
     #[default]
     AtKick,
     /// Only by [`RamStore::commit`].
@@ -229,8 +229,8 @@ pub struct RamStore {
     waiting: VecDeque<(Token, Transaction)>,
     events: Vec<Event>,
     commits: Commits,
-    /// Uncommitted transactions at the last `kick`.
-    kicked: usize,
+    /// Uncommitted transactions at the last `request_commit`.
+    requested: usize,
     capacity: u64,
     logged_max: u64,
     failed: bool,
@@ -244,7 +244,7 @@ impl Default for RamStore {
 }
 
 impl RamStore {
-    /// An empty store that commits at `kick` and is never full.
+    /// An empty store that commits at `request_commit` and is never full.
     #[must_use]
     pub fn new() -> Self {
         Self::with(Commits::AtKick, u64::MAX)
@@ -259,7 +259,7 @@ impl RamStore {
             waiting: VecDeque::new(),
             events: Vec::new(),
             commits,
-            kicked: 0,
+            requested: 0,
             capacity,
             logged_max: u64::MAX,
             failed: false,
@@ -279,15 +279,15 @@ impl RamStore {
         self.waiting.len()
     }
 
-    /// The number of these at the last `kick`: later ones are not written.
+    /// The number of these at the last `request_commit`: later ones are not written.
     #[must_use]
-    pub fn kicked(&self) -> usize {
-        self.kicked.min(self.waiting.len())
+    pub fn requested(&self) -> usize {
+        self.requested.min(self.waiting.len())
     }
 
     /// Commits the `count` oldest uncommitted transactions.
     pub fn commit(&mut self, count: usize) {
-        self.kicked = self.kicked.saturating_sub(count);
+        self.requested = self.requested.saturating_sub(count);
         for _ in 0..count.min(self.waiting.len()) {
             let (token, transaction) = self.waiting.pop_front().expect("counted");
             self.durable
@@ -310,7 +310,7 @@ impl RamStore {
             waiting: VecDeque::new(),
             events: Vec::new(),
             commits: self.commits,
-            kicked: 0,
+            requested: 0,
             capacity: self.capacity,
             logged_max: self.logged_max,
             failed: false,
@@ -413,8 +413,8 @@ impl ObjectStore for RamStore {
         }
     }
 
-    fn kick(&mut self) {
-        self.kicked = self.waiting.len();
+    fn request_commit(&mut self) {
+        self.requested = self.waiting.len();
         if self.commits == Commits::AtKick && !self.failed && !self.waiting.is_empty() {
             self.usage.wal_groups += 1;
             self.usage.flushes += 1;

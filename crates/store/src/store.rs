@@ -1,7 +1,7 @@
 //! [`Store`]: the object store on a device.
 //!
 //! ```text
-//!            ┌ queue ┐ attempt ┌ building ┐ kick ┌ group ┐ flush
+//!            ┌ queue ┐ attempt ┌ building ┐ commit ┌ group ┐ flush
 //!  submit ──▶│ t5 t4 │────────▶│  t3 t2   │─────▶│  t1   │──────▶ Committed(t1)
 //!            └───────┘         └──────────┘      └───────┘
 //!                │ a record is missing: a lookup job       ┌──────────────── cycle ─────────────────┐
@@ -10,8 +10,8 @@
 //! ```
 //! * A transaction is *applied* when an attempt succeeds ([`crate::apply`]): reads see it, and it
 //!   is in `building`.
-//! * A *group* is everything in `building` at a `kick` (a request to commit): one log write, and
-//!   the blocks for fresh units beside the log, under one flush ([`commit`]).
+//! * A *group* is everything in `building` at a `request_commit` (a request to commit): one log
+//!   write, and the blocks for fresh units beside the log, under one flush ([`commit`]).
 //! * Transactions that the log is too small for bypass it: once the log is empty, their data goes
 //!   to fresh units and their records into the index in one transaction of redb, which commits it.
 //!   An omap is cloned in steps beforehand ([`filling`]).
@@ -185,7 +185,7 @@ pub struct Store<D> {
     submitted: u64,
     applied: u64,
     committed: u64,
-    kicked: u64,
+    requested: u64,
 
     epoch: u64,
     salt: u64,
@@ -259,7 +259,7 @@ impl<D: Device> Store<D> {
             submitted: from.state.transactions,
             applied: from.state.transactions,
             committed: from.state.transactions,
-            kicked: from.state.transactions,
+            requested: from.state.transactions,
             epoch: from.state.epoch,
             salt: from.state.salt,
             head: from.state.position,
@@ -809,10 +809,10 @@ impl<D: Device> ObjectStore for Store<D> {
         }
     }
 
-    fn kick(&mut self) {
-        let count = self.submitted - self.kicked;
+    fn request_commit(&mut self) {
+        let count = self.submitted - self.requested;
         self.tables.leave(LEAVE_AT_KICK.max(2 * count as usize));
-        self.kicked = self.submitted;
+        self.requested = self.submitted;
         self.advance();
         // Small writes have ended inside this call: their flush need not wait for the host's next
         // call.

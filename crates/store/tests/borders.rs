@@ -100,7 +100,7 @@ fn submit(rig: &mut Rig, transaction: &Transaction, number: u64) -> bool {
             Ok(()) => return true,
             Err(SubmitError::Full { .. } | SubmitError::TooLarge { .. }) => return false,
             Err(SubmitError::Busy) => {
-                rig.store.kick();
+                rig.store.request_commit();
                 rig.turn();
             }
             Err(error) => panic!("{error}"),
@@ -232,7 +232,7 @@ impl Life {
         self.model
             .submit(transaction, Token(self.number))
             .expect("the store took it too");
-        self.model.kick();
+        self.model.request_commit();
         self.model.poll(&mut Vec::new());
         self.models.insert(self.number, self.model.clone());
         for (read, may_be) in self.asked.values_mut() {
@@ -333,7 +333,7 @@ fn life(seed: u64, borders: &mut Borders) {
                 life.ask(read, 1 << 40 | cut << 30 | round << 8 | n);
             }
             if rng.chance(50) {
-                life.rig.store.kick();
+                life.rig.store.request_commit();
             }
             for _ in 0..rng.below(4) {
                 life.rig.turn();

@@ -72,10 +72,10 @@ fn record(seed: u64, transactions: u64) -> Recording {
         model
             .submit(transaction, Token(number))
             .expect("the store took it too");
-        model.kick();
+        model.request_commit();
         models.push(model.clone());
         if rng.chance(40) {
-            rig.store.kick();
+            rig.store.request_commit();
         }
         if rng.chance(70) {
             rig.turn();

@@ -482,7 +482,7 @@ fn what_a_failed_flush_lost_is_not_believed() {
             .expect("taken");
         let (mut events, mut jobs) = (Vec::new(), Vec::new());
         for _ in 0..20 {
-            rig.store.kick();
+            rig.store.request_commit();
             rig.store.jobs(&mut jobs);
             jobs.drain(..).for_each(|job| rig.store.on_job(job.run()));
             rig.store.poll(&mut events);
@@ -651,7 +651,7 @@ fn a_failing_device_stops_the_store() {
                 Ok(()) => taken = number,
                 Err(error) => assert_eq!(error, SubmitError::Failed),
             }
-            rig.store.kick();
+            rig.store.request_commit();
             rig.store.jobs(&mut jobs);
             for job in jobs.drain(..) {
                 rig.store.on_job(job.run());
@@ -730,7 +730,7 @@ fn no_write_or_flush_that_fails_is_passed_over() {
                 model
                     .submit(transaction, Token(number))
                     .expect("the store took it too");
-                model.kick();
+                model.request_commit();
             }
             turn(&mut store, &mut jobs, &mut events);
         }
@@ -782,7 +782,7 @@ fn no_write_or_flush_that_fails_is_passed_over() {
 
 /// One wake-up of a host.
 fn turn(store: &mut Store<TestDevice>, jobs: &mut Vec<Job>, events: &mut Vec<Event>) {
-    store.kick();
+    store.request_commit();
     store.jobs(jobs);
     jobs.drain(..).for_each(|job| store.on_job(job.run()));
     store.poll(events);

@@ -13,7 +13,7 @@ fn fill(rig: &mut Rig, from: u64, make: impl Fn(u64) -> Transaction) -> u64 {
             Err(SubmitError::Busy) => {
                 refused += 1;
                 assert!(refused < 20_000, "busy for ever: {:?}", rig.store.usage());
-                rig.store.kick();
+                rig.store.request_commit();
                 rig.turn();
             }
             Err(SubmitError::Full { needed, available }) => {

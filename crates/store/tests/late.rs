@@ -122,7 +122,7 @@ fn a_block_that_was_overwritten_before_its_turn_keeps_what_was_committed() {
         Transaction::new().write(key("a"), 2 * 4096, vec![2; 4096]),
         2,
     );
-    // Without a `kick`: nothing logs it.
+    // Without a `request_commit`: nothing logs it.
     for _ in 0..100 {
         while rig.device.in_flight() > 0 {
             rig.device.complete(0);
@@ -266,7 +266,7 @@ fn a_weight_from_before_a_checkpoint_counts_with_what_came_since() {
             Transaction::new().omap_set(key("o"), format!("k{n}"), vec![1; 5000]),
             n + 1,
         );
-        rig.store.kick();
+        rig.store.request_commit();
         (0..50).for_each(|_| rig.turn());
         checkpoint(&mut rig);
     }

@@ -45,7 +45,7 @@ fn run(seed: u64, transactions: u64) {
             None => true,
         });
         if rng.chance(30) {
-            rig.store.kick();
+            rig.store.request_commit();
         }
         if rng.chance(60) {
             rig.turn();
@@ -149,7 +149,7 @@ fn the_store_is_deterministic() {
         let mut rng = Rng::new(seed);
         for number in 1..=200 {
             rig.must(some_transaction(&mut rng, number), number);
-            rig.store.kick();
+            rig.store.request_commit();
             rig.turn();
         }
         rig.settle();

@@ -214,10 +214,10 @@ fn an_omap_larger_than_the_log_is_cloned_and_removed() {
 }
 
 /// A large omap is copied in slices, and each counts as a transaction before the one that clones.
-/// The cloning one was kicked when it was the last, and its own slices moved it behind the kick. A
-/// host kicks once and waits for the commit: it must come.
+/// The cloning one was to be committed when it was the last, and its own slices moved it behind
+/// that. A host asks once for a commit and waits for it: it must come.
 #[test]
-fn one_kick_commits_a_clone_in_slices() {
+fn one_request_commits_a_clone_in_slices() {
     let options = OpenOptions {
         memtable_bytes: 1 << 20,
         clone_slice_bytes: 500,
@@ -229,7 +229,7 @@ fn one_kick_commits_a_clone_in_slices() {
     // Entries that only memory has are not copied in slices.
     let mut rig = reopen(rig, &options);
     rig.must(Transaction::new().clone_object(key("a"), key("b")), 1);
-    rig.store.kick();
+    rig.store.request_commit();
     for _ in 0..10_000 {
         rig.turn();
     }
@@ -238,7 +238,7 @@ fn one_kick_commits_a_clone_in_slices() {
         "{:?}",
         rig.store.usage()
     );
-    assert_eq!((rig.applied, rig.committed), (1, 1), "nobody kicks again");
+    assert_eq!((rig.applied, rig.committed), (1, 1), "no second request");
     assert_eq!(omap_length(&mut rig, &key("b")), 60);
 }
 
@@ -305,7 +305,7 @@ fn a_large_omap_is_removed_in_slices() {
         token + 1,
     );
     token += 1;
-    rig.store.kick();
+    rig.store.request_commit();
     for _ in 0..3 {
         rig.turn();
         assert_eq!(omap_length(&mut rig, &key("a")), 1);
@@ -323,7 +323,7 @@ fn a_large_omap_is_removed_in_slices() {
             if rig.committed == token {
                 break;
             }
-            rig.store.kick();
+            rig.store.request_commit();
             rig.turn();
         }
         assert_eq!(rig.committed, token);
@@ -397,7 +397,7 @@ fn give_back(refused: bool) {
                 .write(key("y"), n * 4096, vec![n as u8; 14_000]),
             n,
         );
-        rig.store.kick();
+        rig.store.request_commit();
         rig.turn();
     }
     rig.settle();

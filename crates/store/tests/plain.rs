@@ -126,7 +126,7 @@ fn run(seed: u64, plain: bool) -> Seen {
     for number in 1..=400 {
         rig.must(next(&mut rng, number), number);
         if rng.chance(40) {
-            rig.store.kick();
+            rig.store.request_commit();
         }
         if rng.chance(60) {
             rig.turn();

@@ -111,7 +111,7 @@ pub fn a_checkpoint_that_lasts_bounds_what_is_in_memory() {
             Err(error) => panic!("{error}"),
         }
         assert!(token < 1500, "no bound: {:?}", rig.store.usage());
-        rig.store.kick();
+        rig.store.request_commit();
         rig.store.poll(&mut events);
         rig.store.jobs(&mut jobs);
         for job in jobs.drain(..) {
@@ -180,7 +180,7 @@ pub fn a_clone_without_room_is_refused() {
     for _ in 0..10_000 {
         match rig.store.submit(clone.clone(), Token(token + 1)) {
             Err(SubmitError::Busy) => {
-                rig.store.kick();
+                rig.store.request_commit();
                 rig.turn();
             }
             Err(SubmitError::Full { .. }) => return,
@@ -218,7 +218,7 @@ pub fn large_values_fill_the_index() {
                 break;
             }
             assert!(n < 5000, "never full");
-            rig.store.kick();
+            rig.store.request_commit();
             rig.turn();
         }
         rig.settle();
@@ -245,7 +245,7 @@ pub fn large_values_fill_the_index() {
 /// nothing more happens.
 fn all_but_the_reads(rig: &mut Rig) {
     for _ in 0..200 {
-        rig.store.kick();
+        rig.store.request_commit();
         rig.turn();
         while rig.device.in_flight() > 3 {
             rig.device.complete(3);
@@ -336,7 +336,7 @@ fn step_beside_the_read(rig: &mut Rig, number: u64) -> bool {
         return false;
     }
     for _ in 0..6 {
-        rig.store.kick();
+        rig.store.request_commit();
         rig.turn();
         while rig.device.in_flight() > 3 {
             rig.device.complete(3);
@@ -571,7 +571,7 @@ pub fn blocks_written_before_their_group_are_flushed_with_it() {
         1,
     );
     while rig.committed == 0 {
-        rig.store.kick();
+        rig.store.request_commit();
         rig.turn();
     }
     for step in rig.device.steps() {

@@ -38,7 +38,7 @@ fn submit(rig: &mut Rig, transaction: &Transaction, number: u64) -> bool {
             Ok(()) => return true,
             Err(SubmitError::Full { .. }) => return false,
             Err(SubmitError::Busy) => {
-                rig.store.kick();
+                rig.store.request_commit();
                 rig.turn();
             }
             Err(error) => panic!("{error}"),
@@ -131,7 +131,7 @@ pub fn life(seed: u64, borders: &mut Borders) -> (u64, u64) {
         model
             .submit(t, Token(*number))
             .expect("the store took it too");
-        model.kick();
+        model.request_commit();
         let mut events = Vec::new();
         model.poll(&mut events);
         models.insert(*number, model.clone());
@@ -214,7 +214,7 @@ pub fn life(seed: u64, borders: &mut Borders) -> (u64, u64) {
             asked.insert(token, (number, read));
         }
         if rng.chance(50) {
-            rig.store.kick();
+            rig.store.request_commit();
         }
         if rng.chance(70) {
             rig.turn();

@@ -133,7 +133,7 @@ impl Rig {
             match self.store.submit(transaction.clone(), Token(token)) {
                 Ok(()) => return,
                 Err(SubmitError::Busy) => {
-                    self.store.kick();
+                    self.store.request_commit();
                     self.turn();
                 }
                 Err(error) => panic!("{error}"),
@@ -203,7 +203,7 @@ impl Rig {
     /// Runs until everything submitted is committed and answered.
     pub fn settle(&mut self) {
         for _ in 0..100_000 {
-            self.store.kick();
+            self.store.request_commit();
             self.turn();
             self.store.jobs(&mut self.held);
             if self.held.is_empty() && self.committed == self.applied && !self.store.is_busy() {

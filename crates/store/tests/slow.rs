@@ -96,7 +96,7 @@ fn a_checkpoint_that_flushes_holds_up_nobody() {
         // Absent objects of a cold store are looked up, too.
         let t = Transaction::new().set_attr(key(format!("n{}", token % 40)), "a", vec![1; 2000]);
         store.submit(t, Token(token)).expect("room");
-        store.kick();
+        store.request_commit();
         store.poll(&mut events);
         store.jobs(&mut jobs);
         if let Some(at) = jobs.iter().position(|job| job.name() == "checkpoint") {
@@ -139,7 +139,7 @@ fn a_checkpoint_that_flushes_holds_up_nobody() {
             Token(5000),
         )
         .expect("room");
-    store.kick();
+    store.request_commit();
     (0..10).for_each(|_| store.poll(&mut events));
     assert!(
         events.contains(&Event::Committed(Token(5000))),

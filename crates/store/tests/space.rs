@@ -22,7 +22,7 @@ fn usage_of_overwrites(options: &OpenOptions) -> Usage {
             Transaction::new().write(object, 0, vec![number as u8; 4096]),
             number,
         );
-        rig.store.kick();
+        rig.store.request_commit();
         rig.turn();
     }
     rig.settle();
@@ -124,7 +124,7 @@ fn a_trimmed_log_stays_out_of_the_index() {
             Some(entry(number.saturating_sub(20)).into()),
         );
         rig.must(t, number);
-        rig.store.kick();
+        rig.store.request_commit();
         rig.turn();
     }
     rig.settle();
@@ -165,7 +165,7 @@ fn warm_objects_need_no_jobs() {
             .write(object.clone(), 0, vec![3; 4096])
             .set_attr(object.clone(), "_", "version");
         rig.must(t, number);
-        rig.store.kick();
+        rig.store.request_commit();
         assert!(rig.data(&object).is_ok());
     }
     assert_eq!(rig.store.usage().index_misses, warm.index_misses);
@@ -201,7 +201,7 @@ fn a_late_lookup_does_not_bring_back_the_past() {
                 .touch(key(format!("{number}"))),
             number,
         );
-        rig.store.kick();
+        rig.store.request_commit();
         rig.turn();
     }
     rig.settle();

@@ -34,15 +34,15 @@ const GROWN: f64 = 1.25;
 /// When anything is refused or hangs.
 pub fn run(site: &mut Site) -> Result<()> {
     let mut cluster = site.cluster(1, 3)?;
-    cluster.ask(&["pool", "create", "lives", "--size", "3", "--pg-num", "1"])?;
+    cluster.ask(&["pool", "create", "sessions", "--size", "3", "--pg-num", "1"])?;
     cluster.await_health(HEALED_MAX)?;
     let mut first: Option<Seen> = None;
     let mut total = 0;
     for count in LIVES {
         total += count;
         let number = count.to_string();
-        let words = ["bench", "lives", &number, "--at-once", "16", "--pool"];
-        let said = cluster.ask_for(WORK_MAX, &[&words[..], &["lives"]].concat())?;
+        let words = ["bench", "sessions", &number, "--at-once", "16", "--pool"];
+        let said = cluster.ask_for(WORK_MAX, &[&words[..], &["sessions"]].concat())?;
         let what = format!("{total} clients");
         site.figures.note(
             &format!("{what}: the last {count} in"),
@@ -124,7 +124,7 @@ fn look(cluster: &mut Cluster) -> Result<Seen> {
     let memory = resident_mib(cluster.pid("osd.1")?)?;
     cluster.end("osd.2")?;
     cluster.await_osd(2, false, HANG)?;
-    cluster.ask_for(HANG, &["bench", "lives", "1", "--pool", "lives"])?;
+    cluster.ask_for(HANG, &["bench", "sessions", "1", "--pool", "sessions"])?;
     let begun = cluster.run("osd", 2)?;
     cluster.await_osd(2, true, HANG)?;
     cluster.await_health(HEALED_MAX)?;

@@ -22,7 +22,7 @@ const BOUNDS: [Bound; 3] = [
     },
     Bound {
         what: "lines wider than 100 characters",
-        allowed: 1364,
+        allowed: 1363,
     },
 ];
 const FUNCTION: usize = 100;

@@ -52,9 +52,7 @@ fn record(histogram: &mut Histogram<u64>, took: Duration) {
 /// When the monitors refuse, or a watch misses or repeats a change.
 pub fn run(arguments: &Arguments, place: &Place, out: &mut Out) -> Result<()> {
     if place.ceph().is_some() && arguments.watchers > 0 {
-        bail!(
-            "watchers of a Ceph cluster poll, each by itself: nobody tells all of them at once; measure with `--watchers 0`"
-        );
+        bail!("watchers of a Ceph cluster poll, each by itself; measure with `--watchers 0`");
     }
     let mut writer = place.metadata()?;
     let value = vec![b'x'; arguments.size];

@@ -7,8 +7,8 @@
 //! * [`ledger`]: records the acknowledged content of objects, and reads them back from the
 //!   remaining OSDs;
 //! * [`files`]: names of a file system, many calls at a time;
-//! * [`fill`]: objects until there is no space; [`lives`]: clients that connect, put one object and
-//!   disconnect;
+//! * [`fill`]: objects until there is no space; [`sessions`]: clients that connect, put one object
+//!   and disconnect;
 //! * [`call`]: methods of classes, and the cost of Lua;
 //! * [`scripts`]: hostile scripts, one after the other;
 //! * [`meta`]: changes of metadata, and the delay until watchers receive them;
@@ -24,12 +24,12 @@ pub mod fill;
 pub mod histories;
 pub mod keys;
 pub mod ledger;
-pub mod lives;
 pub mod meta;
 pub mod object;
 pub mod propagation;
 pub mod register;
 pub mod scripts;
+pub mod sessions;
 pub mod workset;
 
 use crate::cluster::{Commands, Place};
@@ -58,7 +58,7 @@ pub enum Command {
     /// left.
     Fill(fill::Arguments),
     /// Clients that connect, put one object and are gone, one after the other.
-    Lives(lives::Arguments),
+    Sessions(sessions::Arguments),
     /// Methods of classes; without arguments, what Lua costs over Rust.
     Call(call::Arguments),
     /// Scripts run on objects one after the other, whatever they do.
@@ -108,10 +108,10 @@ pub fn run(command: &Command, place: &Place, out: &mut Out) -> Result<()> {
             let pool = pool(&mut *session, &arguments.pool)?;
             fill::run(arguments, &mut *session, pool, out)
         }
-        Command::Lives(arguments) => {
+        Command::Sessions(arguments) => {
             let pool = pool(&mut *session, &arguments.pool)?;
             drop(session);
-            lives::run(arguments, place, pool, out)
+            sessions::run(arguments, place, pool, out)
         }
         Command::Scripts(arguments) => {
             let pool = pool(&mut *session, &arguments.pool)?;

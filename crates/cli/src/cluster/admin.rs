@@ -46,7 +46,7 @@ pub enum Osd {
     In(OneOsd),
     /// Take an OSD's data elsewhere; it stays up and helps.
     Out(OneOsd),
-    /// Mark an OSD down; one that lives comes back by itself.
+    /// Mark an OSD down; one that still runs comes back by itself.
     Down(OneOsd),
     /// Set the share of its weight that an OSD takes, from 0 to 1.
     Reweight(OsdReweight),
@@ -120,9 +120,9 @@ pub enum Flag {
 pub enum Fence {
     /// Who may no longer act.
     Ls,
-    /// End all lives of a client or OSD up to one.
+    /// Fence all instances of a client or OSD up to one.
     Add(FenceAdd),
-    /// Lift a fence: the lives that it ended may act again.
+    /// Lift a fence: the instances that it fenced may act again.
     Rm {
         /// `client.7` or `osd.3`.
         entity: Fenced,

@@ -266,7 +266,7 @@ fn osd_rm(osd: OsdId, force: bool, place: &Place, out: &mut Out) -> Result<()> {
         }
         let pid = place.run_folder().join(format!("{osd}.pid"));
         anyhow!(
-            "{text} (`kill $(cat {})`, or `nacre osd down` if it is gone and nobody noticed; in an embedded cluster: take its section out of cluster.toml and start again)",
+            "{text} (`kill $(cat {})`, or `nacre osd down` if it is gone but still marked up; in an embedded cluster: take its section out of cluster.toml and start again)",
             pid.display()
         )
     })?;
@@ -293,7 +293,7 @@ fn osd_rm(osd: OsdId, force: bool, place: &Place, out: &mut Out) -> Result<()> {
     out.line(&format!("{id} is removed; {lost}"))?;
     match entry {
         Some(entry) => out.line(&format!(
-            "its store {} is left; remove it when nobody misses anything",
+            "its store {} is left; remove it when nothing is missing",
             entry.path.display()
         )),
         None => Ok(()),

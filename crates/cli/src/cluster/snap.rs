@@ -31,7 +31,7 @@ pub enum Snap {
         /// The pool.
         pool: String,
     },
-    /// Remove a snapshot; the space of what only it preserved comes back by and by.
+    /// Remove a snapshot; the space that only it uses is reclaimed in the background.
     Rm {
         /// The pool.
         pool: String,

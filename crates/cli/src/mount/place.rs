@@ -65,7 +65,7 @@ pub fn prepare(given: &Path, cluster: &Path, say: &mut dyn FnMut(&str)) -> Resul
                 unmount(&dir, Unmount::Detach)?;
                 known
                     .iter()
-                    .filter(|found| !found.lives() && found.record.dir == dir)
+                    .filter(|found| !found.runs() && found.record.dir == dir)
                     .for_each(Found::forget);
                 say(&format!(
                     "{} had a mount whose process was killed: taken away; what it had not written is lost",
@@ -104,7 +104,7 @@ pub fn prepare(given: &Path, cluster: &Path, say: &mut dyn FnMut(&str)) -> Resul
 /// The record of a running mount.
 pub fn live<'a>(entry: &MountEntry, known: &'a [Found]) -> Option<&'a Found> {
     known.iter().find(|found| {
-        found.lives() && found.record.dir == entry.dir && found.record.device == entry.device
+        found.runs() && found.record.dir == entry.dir && found.record.device == entry.device
     })
 }
 

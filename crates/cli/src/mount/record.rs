@@ -124,7 +124,7 @@ impl Kept {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Server {
     /// It serves the mount. `None`: its process id is unknown.
-    Lives(Option<u32>),
+    Runs(Option<u32>),
     /// It was killed.
     Killed,
     /// It unmounted the file system, and not all changes are durable.
@@ -144,14 +144,14 @@ pub struct Found {
 impl Found {
     /// Whether its process runs.
     #[must_use]
-    pub fn lives(&self) -> bool {
-        matches!(self.server, Server::Lives(_))
+    pub fn runs(&self) -> bool {
+        matches!(self.server, Server::Runs(_))
     }
     /// Its process, for messages.
     #[must_use]
     pub fn process(&self) -> String {
         match self.server {
-            Server::Lives(Some(pid)) => format!(" (process {pid})"),
+            Server::Runs(Some(pid)) => format!(" (process {pid})"),
             _ => String::new(),
         }
     }
@@ -210,7 +210,7 @@ fn look(path: &Path) -> Result<Option<Found>> {
     };
     let fault = text.lines().find_map(|line| line.strip_prefix(UNSAFE));
     let server = match (locked, fault) {
-        (true, _) => Server::Lives(locks::holder_of(
+        (true, _) => Server::Runs(locks::holder_of(
             &file,
             text.lines().next().unwrap_or_default(),
         )),
@@ -270,7 +270,7 @@ mod tests {
             panic!("one")
         };
         assert_eq!(found.record, record("/mnt/a"));
-        assert_eq!(found.server, Server::Lives(Some(std::process::id())));
+        assert_eq!(found.server, Server::Runs(Some(std::process::id())));
         assert_eq!(found.record.entry(), None, "the kernel knows nothing of it");
         kept.end(None);
         assert_eq!(found.again().expect("readable"), None);
@@ -291,7 +291,7 @@ mod tests {
         let [found] = &all(&run).expect("readable")[..] else {
             panic!("one")
         };
-        assert_eq!((&found.server, found.lives()), (&Server::Killed, false));
+        assert_eq!((&found.server, found.runs()), (&Server::Killed, false));
         found.forget();
         assert_eq!(all(&run).expect("readable"), []);
         std::fs::remove_dir_all(&run).expect("ours");

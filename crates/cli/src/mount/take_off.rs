@@ -75,13 +75,13 @@ pub fn all(run: &Path, force: bool) -> Result<Vec<TakenOff>> {
     // Manual mounts are not this command's; of killed ones only the file is left.
     by_hand
         .iter()
-        .filter(|one| !one.lives())
+        .filter(|one| !one.runs())
         .for_each(Found::forget);
     // Detect mounts in use before unmounting the first one.
     if !force {
         for one in found
             .iter()
-            .filter(|one| one.lives() && one.record.entry().is_some())
+            .filter(|one| one.runs() && one.record.entry().is_some())
         {
             if let Some(users) = settled_users(&one.record.dir) {
                 return Err(in_use(one, Some(users)));
@@ -107,7 +107,7 @@ pub fn all(run: &Path, force: bool) -> Result<Vec<TakenOff>> {
 }
 
 fn one_of(one: &Found, force: bool) -> Result<TakenOff> {
-    if one.lives() {
+    if one.runs() {
         if force || one.record.entry().is_none() {
             signal(one, Signal::TERM)?;
         } else {
@@ -167,7 +167,7 @@ pub fn give_up(run: &Path) -> Result<()> {
 
 /// Signals a mount's process. It has its record open and locked, so the process id is valid.
 fn signal(one: &Found, signal: Signal) -> Result<()> {
-    let Server::Lives(pid) = one.server else {
+    let Server::Runs(pid) = one.server else {
         return Ok(());
     };
     let pid = pid
@@ -201,7 +201,7 @@ fn await_end(one: &Found, force: bool) -> Result<TakenOff> {
                 fault: None,
             });
         };
-        if !now.lives() {
+        if !now.runs() {
             return remove_dead(&now);
         }
         if begun.elapsed() > END_MAX && force && !killed {
@@ -244,7 +244,7 @@ fn remove_dead(one: &Found) -> Result<TakenOff> {
 pub fn waiting(run: &Path) -> Result<Vec<Found>> {
     Ok(record::all(run)?
         .into_iter()
-        .filter(|one| one.lives() && one.record.entry().is_some())
+        .filter(|one| one.runs() && one.record.entry().is_some())
         .collect())
 }
 

@@ -213,7 +213,7 @@ pub fn notify(args: &Notify, cluster: &mut dyn Session, out: &mut Out) -> Result
         .iter()
         .try_for_each(|who| out.line(&format!("missed        {who} (its watch is gone)")))?;
     if acked.is_empty() && missed.is_empty() {
-        out.say("nobody watches it")
+        out.say("it has no watchers")
     } else {
         Ok(())
     }
@@ -317,11 +317,11 @@ fn entry(
     let found = known.into_iter().find(|entry| entry.name == *name);
     found.with_context(|| {
         let others = if names.is_empty() {
-            "nobody holds any".to_owned()
+            "no lock of it is held".to_owned()
         } else {
             format!("held are {}", names.join(", "))
         };
-        format!("nobody holds the lock {name} of {object} ({others})")
+        format!("the lock {name} of {object} is not held ({others})")
     })
 }
 

@@ -255,7 +255,7 @@ pub fn fence_add(view: &View<'_>, fence: &FenceAdd) -> Result<Done, String> {
         (None, Some(info)) => info.instance,
         (None, None) => {
             return Err(
-                "a client's fence needs `instance`: the last life that may not act any more"
+                "a client's fence needs `instance`: the last instance that may not act any more"
                     .to_owned(),
             );
         }
@@ -303,7 +303,7 @@ pub fn fence_rm(view: &View<'_>, entity: Entity) -> Result<Done, String> {
     let reply = json!({
         "entity": entity.to_string(),
         "instance": instance.0,
-        "warning": "its lives up to this one may act again: whoever took over from them must not rely on the fence any more",
+        "warning": "its instances up to this one may act again: clients that took over from them must not rely on the fence any more",
     });
     change(
         reply,

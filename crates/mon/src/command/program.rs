@@ -368,7 +368,7 @@ fn keeps_an_administrator(
         return Ok(());
     }
     Err(format!(
-        "no client would have the capability `all` any more, and nobody could change that: give it to another one before {name} loses it"
+        "no client would have the capability `all` any more, and no client could change that: give it to another one before {name} loses it"
     ))
 }
 

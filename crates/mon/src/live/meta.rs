@@ -1,7 +1,7 @@
 //! Service metadata in a monitor's step: requests, their judgement, application, and watches.
 
 use super::Live;
-use crate::leader::Unproven;
+use crate::leader::PendingRead;
 use crate::meta::admit::Judge;
 use crate::meta::lead::TRIES_MAX;
 use crate::meta::programs::Programs;
@@ -11,7 +11,7 @@ use crate::options;
 use crate::router::Origin;
 use crate::state::State;
 use crate::state::meta::{Meta, Outcome};
-use crate::subscribers::Mail;
+use crate::subscribers::Outgoing;
 use nacre_role::Output;
 use nacre_types::{Entity, Name, Time};
 use nacre_wire::Message;
@@ -67,7 +67,7 @@ impl Live {
         }
         match ask.request.call {
             MetaCall::Range { .. } | MetaCall::KeepAlive { .. } | MetaCall::Leases {} => {
-                self.leader.fresh.push(Unproven::Meta(ask));
+                self.leader.fresh.push(PendingRead::Meta(ask));
             }
             MetaCall::Transact { .. } | MetaCall::Grant { .. } | MetaCall::Revoke { .. } => {
                 let origin = ask.origin;
@@ -158,7 +158,7 @@ impl Live {
                 .follow(self.awake, self.state.meta());
         }
         self.tell_watchers(
-            |watchers, meta, mail| watchers.publish(meta, before, mail),
+            |watchers, meta, outgoing| watchers.publish(meta, before, outgoing),
             out,
         );
     }
@@ -221,20 +221,21 @@ impl Live {
     pub(super) fn watch(&mut self, from: Entity, ask: MetaWatch, out: &mut Vec<Output>) {
         let name = self.name_of(from);
         self.tell_watchers(
-            |watchers, meta, mail| watchers.watch(meta, from, &name, ask, mail),
+            |watchers, meta, outgoing| watchers.watch(meta, from, &name, ask, outgoing),
             out,
         );
     }
 
     pub(super) fn tell_watchers(
         &mut self,
-        tell: impl FnOnce(&mut Watchers, &Meta, &mut Mail),
+        tell: impl FnOnce(&mut Watchers, &Meta, &mut Outgoing),
         out: &mut Vec<Output>,
     ) {
-        let mut mail = Mail::new();
-        tell(&mut self.watchers, self.state.meta(), &mut mail);
+        let mut outgoing = Outgoing::new();
+        tell(&mut self.watchers, self.state.meta(), &mut outgoing);
         out.extend(
-            mail.into_iter()
+            outgoing
+                .into_iter()
                 .map(|(to, message)| Output::send(to, message)),
         );
     }

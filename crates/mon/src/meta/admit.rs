@@ -533,7 +533,7 @@ impl Judge<'_> {
                 && let Some(name) = program_of(key)
             {
                 return Err(invalid(format!(
-                    "program {name} has no lease: it stays until nobody names it any more"
+                    "program {name} has no lease: it stays as long as an object or a class names it"
                 )));
             }
         }

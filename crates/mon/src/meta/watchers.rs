@@ -17,7 +17,7 @@
 
 use super::access::may_read;
 use crate::state::meta::Meta;
-use crate::subscribers::Mail;
+use crate::subscribers::Outgoing;
 use bytes::Bytes;
 use nacre_types::{Entity, Name};
 use nacre_wire::Message;
@@ -98,18 +98,18 @@ impl Watchers {
         client: Entity,
         name: &Name,
         ask: MetaWatch,
-        mail: &mut Mail,
+        outgoing: &mut Outgoing,
     ) {
         self.cancel(client, ask.watch);
         let who = (client, ask.watch);
         if let Err(error) = may_read(meta, name, &ask.span) {
-            mail.push(ended(who, error));
+            outgoing.push(ended(who, error));
             return;
         }
         let mine = self.by_client.entry(client).or_default();
         if mine.len() >= WATCHES_MAX {
             let why = format!("a client has at most {WATCHES_MAX} watches");
-            mail.push(ended(who, MetaError::Invalid { why }));
+            outgoing.push(ended(who, MetaError::Invalid { why }));
             return;
         }
         mine.insert(ask.watch, ask.span.clone());
@@ -128,11 +128,18 @@ impl Watchers {
             // This monitor is behind: it sends events once it has caught up.
             return;
         }
-        self.catch_up(meta, &ask.span, who, true, mail);
+        self.catch_up(meta, &ask.span, who, true, outgoing);
     }
 
     /// Sends one watch the events that it missed, from the history.
-    fn catch_up(&mut self, meta: &Meta, span: &MetaSpan, who: Who, always: bool, mail: &mut Mail) {
+    fn catch_up(
+        &mut self,
+        meta: &Meta,
+        span: &MetaSpan,
+        who: Who,
+        always: bool,
+        outgoing: &mut Outgoing,
+    ) {
         let Some(at) = self
             .groups
             .get_mut(span)
@@ -143,12 +150,12 @@ impl Watchers {
         let Some(events) = meta.history().since(*at + 1, span) else {
             let oldest = meta.history().oldest();
             self.cancel(who.0, who.1);
-            mail.push(ended(who, MetaError::Compacted { oldest }));
+            outgoing.push(ended(who, MetaError::Compacted { oldest }));
             return;
         };
         if always || !events.is_empty() {
             let payload = (!events.is_empty()).then(|| MetaEvents::encode(&events));
-            mail.push(told(who, *at, meta.revision(), payload));
+            outgoing.push(told(who, *at, meta.revision(), payload));
             *at = meta.revision();
         }
     }
@@ -212,14 +219,14 @@ impl Watchers {
     }
 
     /// Revisions after `before` were applied.
-    pub fn publish(&mut self, meta: &Meta, before: u64, mail: &mut Mail) {
+    pub fn publish(&mut self, meta: &Meta, before: u64, outgoing: &mut Outgoing) {
         let now = meta.revision();
         if self.groups.is_empty() || now == before {
             return;
         }
         if meta.history().oldest() > before + 1 {
             // More than the history holds.
-            return self.on_restore(meta, mail);
+            return self.on_restore(meta, outgoing);
         }
         let events = events_after(meta, before);
         if events
@@ -228,7 +235,7 @@ impl Watchers {
         {
             // First: a watch that has lost its right must not get the events that come with the
             // loss.
-            self.recheck(meta, mail);
+            self.recheck(meta, outgoing);
         }
         let mut by_key: Vec<(&Name, usize)> =
             events.iter().map(|event| event.key()).zip(0..).collect();
@@ -236,7 +243,7 @@ impl Watchers {
         let mut told_bytes = 0;
         for span in self.concerned(&by_key) {
             if told_bytes > TOLD_BYTES_MAX {
-                self.overrun(&span, now, mail);
+                self.overrun(&span, now, outgoing);
                 continue;
             }
             let mut places: Vec<usize> = within(&by_key, &span).collect();
@@ -248,7 +255,7 @@ impl Watchers {
             let shared = MetaEvents::encode(&mine);
             told_bytes += shared.len();
             if told_bytes > TOLD_BYTES_MAX {
-                self.overrun(&span, now, mail);
+                self.overrun(&span, now, outgoing);
                 continue;
             }
             let Some(group) = self.groups.get_mut(&span) else {
@@ -258,21 +265,21 @@ impl Watchers {
             for (who, at) in group.iter_mut().filter(|(_, at)| **at < now) {
                 // No event between `told` and `before` concerned it, or it would have been sent.
                 if *at <= before {
-                    mail.push(told(*who, *at, now, Some(shared.clone())));
+                    outgoing.push(told(*who, *at, now, Some(shared.clone())));
                     *at = now;
                 } else {
                     apart.push(*who);
                 }
             }
             for who in apart {
-                self.catch_up(meta, &span, who, false, mail);
+                self.catch_up(meta, &span, who, false, outgoing);
             }
         }
     }
 
     /// There are more events than may be sent at once: the watchers of `span` read its keys again,
     /// as if the history did not reach back far enough.
-    fn overrun(&mut self, span: &MetaSpan, now: u64, mail: &mut Mail) {
+    fn overrun(&mut self, span: &MetaSpan, now: u64, outgoing: &mut Outgoing) {
         let behind = self
             .groups
             .get(span)
@@ -282,12 +289,12 @@ impl Watchers {
             .map(|(who, _)| *who);
         for who in behind.collect::<Vec<Who>>() {
             self.cancel(who.0, who.1);
-            mail.push(ended(who, MetaError::Compacted { oldest: now + 1 }));
+            outgoing.push(ended(who, MetaError::Compacted { oldest: now + 1 }));
         }
     }
 
     /// Rights changed: ends the watches of clients that may no longer read.
-    fn recheck(&mut self, meta: &Meta, mail: &mut Mail) {
+    fn recheck(&mut self, meta: &Meta, outgoing: &mut Outgoing) {
         let mut lost = Vec::new();
         for (span, group) in &self.groups {
             for who in group.keys() {
@@ -299,14 +306,14 @@ impl Watchers {
         }
         for (who, error) in lost {
             self.cancel(who.0, who.1);
-            mail.push(ended(who, error));
+            outgoing.push(ended(who, error));
         }
     }
 
     /// The state was replaced by a newer one.
-    pub fn on_restore(&mut self, meta: &Meta, mail: &mut Mail) {
+    pub fn on_restore(&mut self, meta: &Meta, outgoing: &mut Outgoing) {
         // First: a client that may not read any more gets none of the newer events.
-        self.recheck(meta, mail);
+        self.recheck(meta, outgoing);
         let all: Vec<(MetaSpan, Who)> = self
             .groups
             .iter()
@@ -315,17 +322,17 @@ impl Watchers {
             .map(|(span, who, _)| (span.clone(), *who))
             .collect();
         for (span, who) in all {
-            self.catch_up(meta, &span, who, false, mail);
+            self.catch_up(meta, &span, who, false, outgoing);
         }
     }
 
     /// Tells idle watches the current revision, so that they need not read old events when they
     /// continue elsewhere.
-    pub fn progress(&mut self, meta: &Meta, mail: &mut Mail) {
+    pub fn progress(&mut self, meta: &Meta, outgoing: &mut Outgoing) {
         let now = meta.revision();
         for group in self.groups.values_mut() {
             for (who, at) in group.iter_mut().filter(|(_, at)| **at < now) {
-                mail.push(told(*who, *at, now, None));
+                outgoing.push(told(*who, *at, now, None));
                 *at = now;
             }
         }

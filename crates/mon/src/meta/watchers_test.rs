@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::state::meta::record::{MetaAct, MetaEntry, MetaTerms};
-use crate::subscribers::Mail;
+use crate::subscribers::Outgoing;
 use nacre_types::{ClientId, Epoch};
 use nacre_wire::msg::meta::{META_ADMIN, MetaOp};
 
@@ -36,7 +36,7 @@ fn put(key: &str, bytes: usize) -> MetaOp {
 struct Rig {
     meta: Meta,
     watchers: Watchers,
-    mail: Mail,
+    outgoing: Outgoing,
 }
 
 impl Rig {
@@ -44,7 +44,7 @@ impl Rig {
         Self {
             meta: Meta::default(),
             watchers: Watchers::default(),
-            mail: Mail::default(),
+            outgoing: Outgoing::default(),
         }
     }
     fn watch(&mut self, watch: u64, span: MetaSpan) {
@@ -58,17 +58,18 @@ impl Rig {
             Entity::Client(ClientId(1)),
             &name(META_ADMIN),
             ask,
-            &mut self.mail,
+            &mut self.outgoing,
         );
     }
     /// Executes operations in one revision; returns each watch's keys in order, or that it ended.
     fn hears(&mut self, then: Vec<MetaOp>) -> BTreeMap<u64, Result<Vec<String>, MetaError>> {
         let before = self.meta.revision();
-        self.mail.clear();
+        self.outgoing.clear();
         transact(&mut self.meta, then);
-        self.watchers.publish(&self.meta, before, &mut self.mail);
+        self.watchers
+            .publish(&self.meta, before, &mut self.outgoing);
         self.watchers.check(&self.meta);
-        let heard = self.mail.drain(..).map(|(_, message)| match message {
+        let heard = self.outgoing.drain(..).map(|(_, message)| match message {
             Message::MetaEvents(told, payload) => {
                 let events = MetaEvents::decode(&payload).expect("a monitor encoded it");
                 let keys = events

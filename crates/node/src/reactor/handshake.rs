@@ -225,13 +225,13 @@ impl Reactor {
         }
         if let Session::Up(mon) = node.links.mon.session {
             let here = self.local.get(&Entity::Mon(mon));
-            let lives = match here {
+            let runs = match here {
                 Some(&other) => self.nodes[other]
                     .as_ref()
                     .is_some_and(|other| other.halted.is_none()),
                 None => node.links.conn(Entity::Mon(mon)).is_some(),
             };
-            if lives {
+            if runs {
                 return;
             }
             node.links.mon.on_lost(now, mon);

@@ -504,11 +504,11 @@ fn a_group_that_waits_for_company_wakes_the_reactor() {
             .expect("taken");
     };
     (1..=16).for_each(|token| submit(store, token));
-    store.kick(now, false);
+    store.commit_due(now, false);
     store.poll(&mut Vec::new()).expect("no failure");
     submit(store, 17);
-    store.kick(now, false);
-    let at = store.kick_at();
+    store.commit_due(now, false);
+    let at = store.commit_at();
     assert!(at < Time::MAX, "fifteen more may come");
     assert!(rig.reactor.next_deadline() <= at);
 }

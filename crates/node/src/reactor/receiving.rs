@@ -262,7 +262,7 @@ impl Reactor {
                     if let Entity::Mon(mon) = from
                         && node.links.mon.current() == Some(mon)
                     {
-                        node.links.mon.vigil.heard(&message);
+                        node.links.mon.watchdog.heard(&message);
                     }
                     let input = Input::Message {
                         from,

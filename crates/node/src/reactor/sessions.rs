@@ -1,12 +1,12 @@
 //! Connections that are open but carry nothing: sessions with monitors that hang, peers whose
 //! machine is gone.
 //!
-//! Monitors are pinged ([`crate::vigil`]). Between OSDs the roles ping each other. A peer that does
-//! not even acknowledge is left to the kernel: [`net::watch`].
+//! Monitors are pinged ([`crate::session_watchdog`]). Between OSDs the roles ping each other. A
+//! peer that does not even acknowledge is left to the kernel: [`net::watch`].
 
 use super::Reactor;
 use crate::conn::State;
-use crate::vigil::Look;
+use crate::session_watchdog::Look;
 use crate::{clock, net};
 use nacre_role::Role as _;
 use nacre_types::{Entity, Time};
@@ -136,7 +136,7 @@ impl Reactor {
             let waits = node.role.awaits_monitors();
             let choice = node.links.mon.has_choice();
             let (me, epoch) = (node.entity, node.role.epoch());
-            match node.links.mon.vigil.look(choice, waits) {
+            match node.links.mon.watchdog.look(choice, waits) {
                 Look::Fine => {}
                 Look::Ask(ping) => {
                     let conn = self.conns[id]

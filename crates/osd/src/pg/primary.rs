@@ -173,9 +173,9 @@ impl Primary {
     }
 
     /// Whether some member has every object; a quick check before a long one.
-    pub(super) fn somebody_has_all(&self) -> bool {
+    pub(super) fn is_complete_somewhere(&self) -> bool {
         self.is_peered()
-            && self.recovery.nobody_refused()
+            && self.recovery.all_have_room()
             && self
                 .peers
                 .values()

@@ -44,7 +44,7 @@ pub struct Recovery {
 
 impl Recovery {
     /// Whether no OSD has refused to send an object that it reported to have.
-    pub(super) fn nobody_refused(&self) -> bool {
+    pub(super) fn all_have_room(&self) -> bool {
         self.refused.is_empty()
     }
     /// The object was written: OSDs that could not send it may be able to now.

@@ -251,7 +251,7 @@ impl Primary {
         for Ordered { update, .. } in &ordered {
             miss_newer(&mut self.peers, update, &at.acting);
             if update.entry.deleted() && update.effects.is_empty() {
-                self.nobody_lacks(&update.object);
+                self.is_on_all(&update.object);
             }
             sh.under_way.begin(&at.acting, update.room);
         }

@@ -81,7 +81,7 @@ impl Primary {
     /// The number of objects that no reachable member has, or can read completely.
     fn unfound(&self, local: &Local) -> u64 {
         let lost = self.damage.lost_count() as u64;
-        if local.missing.is_empty() || self.somebody_has_all() {
+        if local.missing.is_empty() || self.is_complete_somewhere() {
             return lost;
         }
         let found = |object| self.sources(object, local).next().is_some();

@@ -24,7 +24,7 @@ use nacre_wire::msg::replication::Push;
 
 impl Primary {
     /// An object was deleted that some receivers lacked.
-    pub(super) fn nobody_lacks(&mut self, object: &ObjectId) {
+    pub(super) fn is_on_all(&mut self, object: &ObjectId) {
         for peer in self.peers.values_mut() {
             peer.missing.swap_remove(object);
         }

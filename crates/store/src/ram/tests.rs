@@ -51,7 +51,7 @@ fn applied_comes_at_submit_and_committed_when_the_test_says_so() {
             )
             .expect("valid");
     }
-    store.kick();
+    store.request_commit();
     assert_eq!(
         events(&mut store),
         [1, 2, 3].map(|i| Event::Applied(Token(i)))

@@ -179,7 +179,7 @@ impl<D: Device> Store<D> {
         let due = if marks_end {
             self.end_mark == EndMark::Wanted && self.can_mark_end()
         } else {
-            self.kicked >= first || self.stalled || self.past_log
+            self.requested >= first || self.stalled || self.past_log
         };
         if !due {
             return;

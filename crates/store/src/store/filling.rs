@@ -119,8 +119,8 @@ impl<D: Device> Store<D> {
 
     /// As for a transaction, which precedes all that are submitted and not applied.
     fn adopt_slice(&mut self, change: Change) {
-        if self.kicked > self.applied {
-            self.kicked += 1;
+        if self.requested > self.applied {
+            self.requested += 1;
         }
         self.reads.one_more_before(self.applied);
         self.applied += 1;

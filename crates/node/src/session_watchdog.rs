@@ -30,7 +30,7 @@ const UNLED_MAX: u32 = 3;
 
 /// See the module head.
 #[derive(Debug, Default)]
-pub struct Vigil {
+pub struct SessionWatchdog {
     heard: bool,
     silent: u32,
     unled: u32,
@@ -48,7 +48,7 @@ pub enum Look {
     GiveUp(&'static str),
 }
 
-impl Vigil {
+impl SessionWatchdog {
     /// A message of the monitor has arrived.
     pub fn heard(&mut self, message: &Message) {
         self.heard = true;
@@ -93,13 +93,13 @@ mod tests {
 
     #[test]
     fn a_monitor_that_answers_is_kept_for_ever_and_asked_now_and_then() {
-        let (mut vigil, mut asked) = (Vigil::default(), 0);
+        let (mut watchdog, mut asked) = (SessionWatchdog::default(), 0);
         for _ in 0..1000 {
-            match vigil.look(true, false) {
+            match watchdog.look(true, false) {
                 Look::Fine => {}
                 Look::Ask(_) => {
                     asked += 1;
-                    vigil.heard(&pong(true));
+                    watchdog.heard(&pong(true));
                 }
                 Look::GiveUp(why) => panic!("it {why}"),
             }
@@ -112,10 +112,10 @@ mod tests {
     #[test]
     fn a_monitor_that_hangs_is_given_up_after_seven_looks_the_only_one_after_twenty() {
         for (choice, most) in [(true, 7), (false, 20)] {
-            let mut vigil = Vigil::default();
-            vigil.heard(&pong(true));
-            vigil.look(choice, false);
-            let looks: Vec<Look> = (0..most).map(|_| vigil.look(choice, true)).collect();
+            let mut watchdog = SessionWatchdog::default();
+            watchdog.heard(&pong(true));
+            watchdog.look(choice, false);
+            let looks: Vec<Look> = (0..most).map(|_| watchdog.look(choice, true)).collect();
             assert_eq!(
                 looks
                     .iter()
@@ -133,21 +133,21 @@ mod tests {
     #[test]
     fn a_monitor_that_lost_the_others_is_left_if_there_are_others() {
         for (choice, waits) in [(true, false), (true, true), (false, false)] {
-            let mut vigil = Vigil::default();
+            let mut watchdog = SessionWatchdog::default();
             let mut left = false;
             for _ in 0..100 {
-                match vigil.look(choice, waits) {
+                match watchdog.look(choice, waits) {
                     Look::Fine => {}
-                    Look::Ask(_) => vigil.heard(&pong(false)),
+                    Look::Ask(_) => watchdog.heard(&pong(false)),
                     Look::GiveUp(_) => left = true,
                 }
             }
             assert_eq!(left, choice && !waits);
         }
-        let mut vigil = Vigil::default();
+        let mut watchdog = SessionWatchdog::default();
         for turn in 0..100 {
-            vigil.heard(&pong(turn % 3 == 0));
-            assert_eq!(vigil.look(true, false), Look::Fine, "elections pass");
+            watchdog.heard(&pong(turn % 3 == 0));
+            assert_eq!(watchdog.look(true, false), Look::Fine, "elections pass");
         }
     }
 }

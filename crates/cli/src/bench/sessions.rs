@@ -1,6 +1,6 @@
-//! `nacre bench lives`: clients that connect, put one object and disconnect, one after the other,
-//! as a job that runs every second does for months (F18). The state that a PG keeps for each must
-//! not accumulate.
+//! `nacre bench sessions`: clients that connect, put one object and disconnect, one after the
+//! other, as a job that runs every second does for months (F18). The state that a PG keeps for each
+//! must not accumulate.
 //!
 //! ```text
 //!  thread 0:  connect ─▶ put ─▶ gone ─▶ connect ─▶ put ─▶ gone ─▶ …     each a separate client
@@ -20,7 +20,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Arguments of `bench lives`.
+/// Arguments of `bench sessions`.
 #[derive(Args)]
 pub struct Arguments {
     /// How many clients.
@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments, place: &Place, pool: PoolId, out: &mut Out) ->
             }
             let begun = Instant::now();
             let mut session = place.connect()?;
-            let object = ObjectId::named(&format!("bench-lives-{}", number % arguments.objects));
+            let object = ObjectId::named(&format!("bench-sessions-{}", number % arguments.objects));
             let data = Bytes::from(number.to_string());
             let op = SubOp::WriteFull {
                 length: data.len() as u64,
