@@ -181,7 +181,7 @@ fn the_librarys_classes_meet_all_that_can_happen_to_them() {
 #[test]
 fn spanning_writes_meet_all_that_can_happen_to_them() {
     let mut sum = nacre_sim::spanning::Counts::default();
-    for seed in [2, 4, 5, 8, 10, 21, 47, 54, 60] {
+    for seed in [20, 22, 24, 25, 46, 71, 76, 86] {
         let plan = nacre_sim::Plan {
             spans: true,
             ..nacre_sim::Plan::of(seed)
