@@ -18,7 +18,7 @@ const BOUNDS: [Bound; 3] = [
     },
     Bound {
         what: "files of more than 700 lines",
-        allowed: 68,
+        allowed: 62,
     },
     Bound {
         what: "lines wider than 100 characters",

@@ -2,10 +2,10 @@
 //! the store and in every adoption, which was one frame and one transaction. A job that starts a
 //! client per second stopped its PG for ever after two and a half days (at 64 MiB of frame).
 
-use crate::company::Company;
+use super::company::Company;
+use super::rig::PG;
 use crate::config::Limits;
 use crate::key;
-use crate::stories::PG;
 use nacre_store::{ObjectStore, Read, ReadReply, Token};
 use nacre_types::ClientId;
 use nacre_wire::Message;
@@ -103,7 +103,7 @@ fn what_a_forgotten_client_sent_is_not_executed_again() {
         write_once(&mut company, client);
     }
     let primary = company.acting()[0];
-    let process = crate::stories::process(primary, 1);
+    let process = super::rig::process(primary, 1);
     let version = company.answer_of("shared");
     for dated in [
         Dated::default(),
@@ -172,7 +172,7 @@ fn what_a_forgotten_client_sent_is_not_executed_again_after_a_split() {
     company.wait(3000);
     let pg = company.group("shared");
     assert_ne!(pg, PG, "the object is in a new group");
-    let process = crate::stories::process(company.monitors.map.pgs[&pg].acting[0].0, 1);
+    let process = super::rig::process(company.monitors.map.pgs[&pg].acting[0].0, 1);
     let version = company.answer_of("shared");
     time_passes(&mut company);
     let dated = Dated {
@@ -203,7 +203,7 @@ fn what_follows_an_undated_operation_does_not_overtake_it() {
     time_passes(&mut company);
     let primary = company.acting()[0];
     let dated = Dated {
-        process: crate::stories::process(primary, 1),
+        process: super::rig::process(primary, 1),
         reading: company.host(primary).now.0,
     };
     let write = |company: &mut Company| {
@@ -263,7 +263,7 @@ fn what_was_overtaken_is_not_executed_because_clients_were_forgotten() {
     time_passes(&mut company);
     let acting = company.acting();
     let dated = Dated {
-        process: crate::stories::process(acting[0], 1),
+        process: super::rig::process(acting[0], 1),
         reading: company.host(acting[0]).now.0,
     };
     let guard = vec![
@@ -407,7 +407,7 @@ fn who_loads_a_memory_with_gaps_refuses_what_may_have_been_in_them() {
     company.wait(8000);
     company.replies.clear();
     assert_eq!(company.acting()[0], primary);
-    let process = crate::stories::process(primary, 2);
+    let process = super::rig::process(primary, 2);
     let before = company.answer_of("shared");
     let copy = OpRequest {
         dated: Dated {

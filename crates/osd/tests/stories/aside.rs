@@ -1,12 +1,12 @@
 //! Stories of full members that lack something: which OSDs act and lead without them, and what the
 //! others get meanwhile.
 
+use super::company::Company;
+use super::hollow::weighted;
+use super::rig::{Host, PG};
+use super::room::{FULL, ROOMY, comes_back_full, is_missed_by, is_the_same_everywhere};
+use super::snapshots::{remove, snapshot};
 use crate::Limits;
-use crate::company::Company;
-use crate::hollow_stories::weighted;
-use crate::room_stories::{FULL, ROOMY, comes_back_full, is_missed_by, is_the_same_everywhere};
-use crate::snap_stories::{remove, snapshot};
-use crate::stories::{Host, PG};
 use nacre_types::{ObjectId, SnapId};
 use nacre_wire::Message;
 use nacre_wire::map::Weight;

@@ -1,7 +1,7 @@
 //! Stories of watchers, notifiers and the primary between them: no watcher misses a notify without
 //! learning of it.
 
-use crate::company::Company;
+use super::company::Company;
 use nacre_types::{ClientId, Entity, Instance, ObjectId};
 use nacre_wire::Message;
 use nacre_wire::map::Change;
@@ -10,7 +10,9 @@ use nacre_wire::msg::watch::{NOTIFIES_MAX, NotifyAck, WATCHERS_MAX, WatchPing, W
 use std::time::Duration;
 
 const ANNA: ClientId = ClientId(21);
+
 const BERT: ClientId = ClientId(22);
+
 const NOTIFIER: ClientId = ClientId(30);
 
 fn watch_of(client: ClientId) -> WatcherId {

@@ -1,10 +1,10 @@
 //! Stories found in a hostile review of recovery: replicas that did not have the declared contents,
 //! and work that waited for events that never come.
 
-use crate::Limits;
-use crate::company::Company;
-use crate::key;
-use crate::stories::{Host, MON, Monitors, PG, copy_of_a, process};
+use super::company::Company;
+use super::rig::{Host, MON, Monitors, PG, process};
+use super::scenes::copy_of_a;
+use crate::{Limits, key};
 use nacre_store::{Event, ReadReply};
 use nacre_types::{ClientId, Entity, ObjectId, OsdId, PoolId, SnapId};
 use nacre_wire::Message;
@@ -14,11 +14,13 @@ use nacre_wire::msg::replication::Progress;
 use nacre_wire::msg::watch::{WatchPing, WatcherId};
 
 const TOTAL: u64 = 128 << 20;
+
 /// Less than half of the reserve: no part of a push is accepted.
 const NO_ROOM: u64 = TOTAL - (1 << 20);
+
 const ROOM: u64 = 10 << 20;
 
-pub(crate) fn weighted(osd: u32, weight: Weight) -> Vec<Change> {
+pub(super) fn weighted(osd: u32, weight: Weight) -> Vec<Change> {
     vec![Change::OsdWeight {
         osd: OsdId(osd),
         weight,
@@ -131,7 +133,7 @@ fn pings_in_a_group_that_does_not_serve_take_no_room() {
 fn a_read_at_a_snapshot_waits_once() {
     let mut company = Company::new(3, 2, 3);
     company.write("a", b"before").expect("written");
-    let snap = crate::snap_stories::snapshot(&mut company, "s");
+    let snap = super::snapshots::snapshot(&mut company, "s");
     let primary = company.acting()[0];
     let away = company.kill(primary);
     company.write("a", b"after").expect("written");
@@ -522,7 +524,7 @@ fn a_cursor_of_before_the_target_started_over_does_not_count() {
         key::position(&ObjectId::named(&names[0])) < before,
         "a range in the middle is under way"
     );
-    let round = crate::stories::compared(company.host(primary));
+    let round = super::scenes::compared(company.host(primary));
     // It misses an update, and the log soon no longer contains it.
     company.lose = |message| match message {
         Message::Push(push, _) => push.object.name.as_bytes() == b"object-7",

@@ -2,8 +2,8 @@
 //! accept everything, and one client. For tests that need more than one daemon. Time advances under
 //! the test's control.
 
+use super::rig::{Host, MON, Monitors, PG, process};
 use crate::key;
-use crate::stories::{Host, MON, Monitors, PG, process};
 use bytes::Bytes;
 use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, Version};
 use nacre_wire::map::Change;
@@ -14,7 +14,7 @@ use nacre_wire::msg::monitor::PgReport;
 use nacre_wire::{Message, Payload};
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) const CLIENT: ClientId = ClientId(9);
+pub(super) const CLIENT: ClientId = ClientId(9);
 
 /// A primary's knowledge of objects matches its store: after a failover, or when the primary has
 /// dropped an object's context, only the store's state is known.
@@ -43,35 +43,35 @@ fn nothing_is_known_wrongly(host: &Host) {
 }
 
 /// The cluster; see the module head.
-pub(crate) struct Company {
-    pub(crate) monitors: Monitors,
+pub(super) struct Company {
+    pub(super) monitors: Monitors,
     /// The running daemons.
-    pub(crate) hosts: BTreeMap<u32, Host>,
+    pub(super) hosts: BTreeMap<u32, Host>,
     /// The answers that the client received.
-    pub(crate) replies: Vec<(OpReply, Payload)>,
+    pub(super) replies: Vec<(OpReply, Payload)>,
     /// The early messages that the client received before its answers; each with the number of
     /// answers by then.
-    pub(crate) early: Vec<(OpApplied, usize)>,
+    pub(super) early: Vec<(OpApplied, usize)>,
     /// Messages to watchers that they have not taken yet.
-    pub(crate) told: Vec<(ClientId, Message)>,
+    pub(super) told: Vec<(ClientId, Message)>,
     /// Lines for the cluster log.
-    pub(crate) log: Vec<String>,
+    pub(super) log: Vec<String>,
     /// The keys of which the log has its one line.
     log_keys: BTreeSet<String>,
     /// The last reports of primaries on their PGs.
-    pub(crate) reports: BTreeMap<nacre_types::PgId, PgReport>,
+    pub(super) reports: BTreeMap<nacre_types::PgId, PgReport>,
     /// The OSDs that last reported no space for recovery.
-    pub(crate) without_room: BTreeSet<u32>,
+    pub(super) without_room: BTreeSet<u32>,
     /// Messages between OSDs with this property are lost.
-    pub(crate) lose: fn(&Message) -> bool,
+    pub(super) lose: fn(&Message) -> bool,
     /// OSDs' requests to the monitors are lost.
-    pub(crate) unheard: bool,
+    pub(super) unheard: bool,
     sequence: u64,
 }
 
 impl Company {
     /// A cluster of `osds` OSDs, all up, and one pool of one PG; settled.
-    pub(crate) fn new(osds: u32, min_size: u8, size: u8) -> Self {
+    pub(super) fn new(osds: u32, min_size: u8, size: u8) -> Self {
         let mut company = Self::without_pool(osds);
         let before = company.monitors.map.epoch;
         company.monitors.pool_that_needs(min_size, size);
@@ -80,7 +80,7 @@ impl Company {
         company
     }
     /// A cluster of `osds` OSDs, all up.
-    pub(crate) fn without_pool(osds: u32) -> Self {
+    pub(super) fn without_pool(osds: u32) -> Self {
         let mut monitors = Monitors::of(osds);
         let hosts: BTreeMap<u32, Host> = (0..osds).map(|osd| (osd, Host::new(osd))).collect();
         for osd in hosts.keys() {
@@ -105,7 +105,7 @@ impl Company {
     }
 
     /// Distributes the changes since an epoch to all.
-    pub(crate) fn tell_map(&mut self, since: Epoch) {
+    pub(super) fn tell_map(&mut self, since: Epoch) {
         let epoch = self.monitors.map.epoch;
         for host in self.hosts.values_mut() {
             let known = host.osd.map().is_some();
@@ -119,13 +119,13 @@ impl Company {
         self.settle();
     }
     /// The monitors commit changes.
-    pub(crate) fn commit(&mut self, changes: Vec<Change>) {
+    pub(super) fn commit(&mut self, changes: Vec<Change>) {
         let before = self.monitors.map.epoch;
         self.monitors.commit(changes);
         self.tell_map(before);
     }
     /// A daemon dies, and all others are informed.
-    pub(crate) fn kill(&mut self, osd: u32) -> Host {
+    pub(super) fn kill(&mut self, osd: u32) -> Host {
         let host = self.hosts.remove(&osd).expect("it runs");
         self.commit(vec![Change::OsdDown {
             osd: OsdId(osd),
@@ -134,7 +134,7 @@ impl Company {
         host
     }
     /// Another instance of it starts, on the durable state.
-    pub(crate) fn revive(&mut self, host: Host, starts: u64) {
+    pub(super) fn revive(&mut self, host: Host, starts: u64) {
         let (id, now) = (
             host.osd.id().0,
             self.hosts
@@ -152,7 +152,7 @@ impl Company {
     }
 
     /// Delivers messages until none is left.
-    pub(crate) fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         for round in 0.. {
             assert!(round < 10_000, "they talk without an end");
             let mut under_way = Vec::new();
@@ -268,7 +268,7 @@ impl Company {
     }
 
     /// Time advances for all, in steps.
-    pub(crate) fn wait(&mut self, ms: u64) {
+    pub(super) fn wait(&mut self, ms: u64) {
         for _ in 0..ms.div_ceil(50) {
             for host in self.hosts.values_mut() {
                 host.wait(50);
@@ -278,7 +278,7 @@ impl Company {
     }
 
     /// The acting set of the PG.
-    pub(crate) fn acting(&self) -> Vec<u32> {
+    pub(super) fn acting(&self) -> Vec<u32> {
         self.monitors.map.pgs[&PG]
             .acting
             .iter()
@@ -286,11 +286,11 @@ impl Company {
             .collect()
     }
     /// The daemon.
-    pub(crate) fn host(&mut self, osd: u32) -> &mut Host {
+    pub(super) fn host(&mut self, osd: u32) -> &mut Host {
         self.hosts.get_mut(&osd).expect("it runs")
     }
     /// Sends an operation to the primary; returns its request.
-    pub(crate) fn send(
+    pub(super) fn send(
         &mut self,
         object: &str,
         ops: Vec<SubOp>,
@@ -302,7 +302,7 @@ impl Company {
         request
     }
     /// The next operation of a client, not sent yet.
-    pub(crate) fn request(
+    pub(super) fn request(
         &mut self,
         client: ClientId,
         object: &str,
@@ -326,7 +326,7 @@ impl Company {
         }
     }
     /// A client sends a message to the primary of an object.
-    pub(crate) fn say(&mut self, client: ClientId, object: &str, message: Message) {
+    pub(super) fn say(&mut self, client: ClientId, object: &str, message: Message) {
         let pg = self.group(object);
         let (primary, epoch) = (
             self.monitors.map.pgs[&pg].acting[0].0,
@@ -336,7 +336,7 @@ impl Company {
             .tell(Entity::Client(client), epoch, message);
     }
     /// The PG of an object.
-    pub(crate) fn group(&self, object: &str) -> PgId {
+    pub(super) fn group(&self, object: &str) -> PgId {
         let pg_num = self.monitors.map.pools[&PG.pool].pg_num;
         PgId {
             seed: key::seed(key::hash(&ObjectId::named(object)), pg_num),
@@ -344,7 +344,7 @@ impl Company {
         }
     }
     /// Resends it to the current primary.
-    pub(crate) fn resend(&mut self, request: &OpRequest, data: &[u8]) {
+    pub(super) fn resend(&mut self, request: &OpRequest, data: &[u8]) {
         let (primary, epoch) = (
             self.monitors.map.pgs[&request.pg].acting[0].0,
             self.monitors.map.epoch,
@@ -361,7 +361,7 @@ impl Company {
         );
     }
     /// The answer to an operation, if there is one.
-    pub(crate) fn answer(
+    pub(super) fn answer(
         &mut self,
         request: &OpRequest,
     ) -> Option<Result<(Version, Vec<u8>), OpFailure>> {
@@ -375,7 +375,7 @@ impl Company {
         })
     }
     /// Executes an operation and returns its answer, within a few seconds.
-    pub(crate) fn op(
+    pub(super) fn op(
         &mut self,
         object: &str,
         ops: Vec<SubOp>,
@@ -385,7 +385,7 @@ impl Company {
         self.await_answer(&request).map(|(_, data)| data)
     }
     /// The answer to a sent operation, within a few seconds.
-    pub(crate) fn await_answer(
+    pub(super) fn await_answer(
         &mut self,
         request: &OpRequest,
     ) -> Result<(Version, Vec<u8>), OpFailure> {
@@ -399,7 +399,7 @@ impl Company {
         panic!("no answer to {request:?}; {:?}", self.reports);
     }
     /// The results of the parts of an answered operation.
-    pub(crate) fn results(&self, request: &OpRequest) -> Vec<SubReply> {
+    pub(super) fn results(&self, request: &OpRequest) -> Vec<SubReply> {
         let (reply, _) = self
             .replies
             .iter()
@@ -408,7 +408,7 @@ impl Company {
             .expect("answered");
         reply.results.clone()
     }
-    pub(crate) fn write(&mut self, object: &str, data: &[u8]) -> Result<(), OpFailure> {
+    pub(super) fn write(&mut self, object: &str, data: &[u8]) -> Result<(), OpFailure> {
         self.op(
             object,
             vec![SubOp::WriteFull {
@@ -418,7 +418,7 @@ impl Company {
         )
         .map(|_| ())
     }
-    pub(crate) fn read(&mut self, object: &str) -> Result<Vec<u8>, OpFailure> {
+    pub(super) fn read(&mut self, object: &str) -> Result<Vec<u8>, OpFailure> {
         self.op(
             object,
             vec![SubOp::Read {
@@ -430,7 +430,7 @@ impl Company {
     }
 
     /// Corrupts the object's first block at a member.
-    pub(crate) fn rot(&mut self, osd: u32, object: &str) {
+    pub(super) fn rot(&mut self, osd: u32, object: &str) {
         let place = key::store_key(PG, &ObjectId::named(object));
         assert!(
             self.host(osd).store.corrupt(&place, 0),
@@ -438,7 +438,7 @@ impl Company {
         );
     }
     /// Whether the member's store can read the object.
-    pub(crate) fn can_read(&mut self, osd: u32, object: &str) -> bool {
+    pub(super) fn can_read(&mut self, osd: u32, object: &str) -> bool {
         use nacre_store::ObjectStore;
         let object = key::store_key(PG, &ObjectId::named(object));
         let host = self.host(osd);
@@ -455,7 +455,7 @@ impl Company {
         matches!(events[..], [nacre_store::Event::Read(_, Ok(_))])
     }
     /// The object's data in the member's store.
-    pub(crate) fn data_at(&mut self, osd: u32, object: &ObjectId) -> Vec<u8> {
+    pub(super) fn data_at(&mut self, osd: u32, object: &ObjectId) -> Vec<u8> {
         let object = key::store_key(PG, object);
         match self.host(osd).store.peek(&nacre_store::Read::Data {
             object,
@@ -467,7 +467,7 @@ impl Company {
         }
     }
     /// Whether the member's store has the object.
-    pub(crate) fn has(&mut self, osd: u32, object: &str) -> bool {
+    pub(super) fn has(&mut self, osd: u32, object: &str) -> bool {
         let object = key::store_key(self.group(object), &ObjectId::named(object));
         matches!(
             self.host(osd).store.peek(&nacre_store::Read::Stat(object)),
@@ -475,13 +475,13 @@ impl Company {
         )
     }
     /// Sets other limits for all daemons.
-    pub(crate) fn limit(&mut self, limits: crate::Limits) {
+    pub(super) fn limit(&mut self, limits: crate::Limits) {
         for host in self.hosts.values_mut() {
             host.osd.set_limits(limits);
         }
     }
     /// The data of an object and the version of its last update.
-    pub(crate) fn answer_of(&mut self, object: &str) -> (Version, Vec<u8>) {
+    pub(super) fn answer_of(&mut self, object: &str) -> (Version, Vec<u8>) {
         let request = self.send(
             object,
             vec![SubOp::Read {
@@ -494,7 +494,7 @@ impl Company {
         self.await_answer(&request).expect("it is there")
     }
     /// Whether the cluster log contains the text.
-    pub(crate) fn was_said(&self, text: &str) -> bool {
+    pub(super) fn was_said(&self, text: &str) -> bool {
         self.log.iter().any(|line| line.contains(text))
     }
 }

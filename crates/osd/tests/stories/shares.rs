@@ -1,8 +1,8 @@
 //! Stories of operations that wait for one object: they have a share of their daemon's memory,
 //! other operations keep the rest (`pg/shares.rs`).
 
+use super::company::{CLIENT, Company};
 use crate::Limits;
-use crate::company::{CLIENT, Company};
 use nacre_types::{ClientId, ObjectId};
 use nacre_wire::Message;
 use nacre_wire::msg::client::{OpFailure, OpRequest, SubOp};

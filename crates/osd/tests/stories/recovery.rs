@@ -1,11 +1,10 @@
 //! Stories of recovery and backfill: what a member gets while clients continue to write, messages
 //! are lost and PGs split.
 
-use crate::company::Company;
+use super::company::Company;
+use super::rig::{Host, MON, PG, ask, operation, read, write};
+use super::scenes::{has_nothing, pushes, served_by_monitors_for_another};
 use crate::key;
-use crate::stories::{
-    Host, MON, PG, ask, has_nothing, operation, pushes, read, served_by_monitors_for_another, write,
-};
 use bytes::Bytes;
 use nacre_types::{ClientId, Entity, Epoch, ObjectId, OsdId, PgId};
 use nacre_wire::Message;
@@ -365,16 +364,10 @@ fn what_clients_wait_for_is_recovered_in_spite_of_the_flag() {
     company.wait(2000);
     assert_eq!(company.acting()[0], primary);
     assert_eq!(company.read("a"), Ok(b"new".to_vec()));
-    assert_eq!(
-        crate::room_stories::is_missed_by(&mut company, primary),
-        ["b"]
-    );
+    assert_eq!(super::room::is_missed_by(&mut company, primary), ["b"]);
     company.commit(vec![Change::Flags { flags: 0 }]);
     company.wait(2000);
-    assert_eq!(
-        crate::room_stories::is_missed_by(&mut company, primary),
-        [""; 0]
-    );
+    assert_eq!(super::room::is_missed_by(&mut company, primary), [""; 0]);
 }
 
 /// (Planted by a reviewer.) Objects that no reachable OSD has do not occupy the recovery places of

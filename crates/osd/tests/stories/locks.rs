@@ -1,12 +1,13 @@
 //! Stories of locks on several daemons: which state survives which failures, who may take over, and
 //! how a late request of an old holder is handled.
 
-use crate::company::Company;
+use super::company::Company;
 use nacre_types::{ClientId, Entity, Epoch, Instance, Version};
 use nacre_wire::map::Change;
 use nacre_wire::msg::client::{OpFailure, SubOp, SubReply};
 
 const ANNA: ClientId = ClientId(21);
+
 const BERT: ClientId = ClientId(22);
 
 impl Company {
