@@ -165,7 +165,7 @@ mod tests {
     /// A server that held a rank holds another one as its next instance; its old key stays in the
     /// registry until the rank is claimed.
     #[test]
-    fn what_an_earlier_life_of_a_server_had_it_has_no_more() {
+    fn what_an_earlier_instance_of_a_server_had_it_has_no_more() {
         let pair = |rank, client, instance| {
             let address = Address("a".into());
             let holder = FsHolder {

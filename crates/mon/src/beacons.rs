@@ -188,7 +188,7 @@ mod tests {
     // An OSD that was alone in its pool stayed up for ever after it died: only OSDs that share PGs
     // with it would have reported it.
     #[test]
-    fn whoever_sends_no_beacon_for_long_is_down() {
+    fn an_osd_without_beacons_for_long_is_down() {
         for all in 1..6 {
             let (map, mut beacons, start) = led(all);
             let late = start + TIMEOUT;
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_not_heard_by_a_new_leader_has_all_its_time() {
+    fn an_osd_not_heard_by_a_new_leader_has_all_its_time() {
         let (map, _, start) = led(3);
         let mut new = Beacons::default();
         assert_eq!(new.verdicts(start, &map), []);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_life_has_all_its_time_and_an_old_ones_beacon_is_not_its_own() {
+    fn a_new_instance_has_all_its_time_and_an_old_ones_beacon_is_not_its_own() {
         let (mut map, mut beacons, start) = led(3);
         let old = map.osds[&OsdId(0)].instance;
         map.osds.get_mut(&OsdId(0)).expect("exists").instance = Instance(old.0 + 1);

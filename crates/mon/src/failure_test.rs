@@ -310,7 +310,7 @@ fn a_refused_connection_and_a_confession_are_believed_at_once() {
 }
 
 #[test]
-fn nobody_confesses_for_another() {
+fn no_osd_confesses_for_another() {
     run("hosts a b c
          1 > 0 itself
          => -");
@@ -422,7 +422,7 @@ fn silence_is_extrapolated_for_a_second_only() {
 // The second time an OSD was stopped within half a minute, writes waited for exactly 3 s: the grace
 // was half as long again after one flap.
 #[test]
-fn whoever_flaps_gets_more_time_little_at_first() {
+fn an_osd_that_flaps_gets_more_time_little_at_first() {
     let graces = [2000, 2400, 2800, 4000, 6000, 6000];
     let script = graces.map(|ms| {
         format!(
@@ -468,7 +468,7 @@ fn no_down_holds_back_all_but_confessions() {
 }
 
 #[test]
-fn a_report_about_an_earlier_life_is_dropped() {
+fn a_report_about_an_earlier_instance_is_dropped() {
     let map = map_with_osds(3);
     let mut filter = FailureFilter::default();
     let mut report = FailureReport {

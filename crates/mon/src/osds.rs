@@ -303,7 +303,7 @@ mod tests {
 
     // Each failed when its check in `boot` was removed.
     #[test]
-    fn boots_that_would_mix_lives_or_stores_are_refused() {
+    fn boots_that_would_mix_instances_or_stores_are_refused() {
         let mut map = map_with_osds(2);
         let good = a_boot(&map, 1);
         let refused = |map: &ClusterMap, b: &Boot| {

@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_session_replaces_the_old_but_an_old_life_does_not() {
+    fn a_new_session_replaces_the_old_but_an_old_instance_does_not() {
         let mut links = Links::new(osd(1));
         links.opened(osd(2), 10);
         let open = |life| (State::Open, false, Some((osd(2), Instance(life))));
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_of_another_cluster_or_for_somebody_else_are_told_so() {
+    fn strangers_of_another_cluster_or_for_another_daemon_are_told_so() {
         let links = Links::new(osd(1));
         let free = |hello: &Hello| links.judge(hello, CLUSTER, 1, true, |_| None);
         let good = hello(osd(2), osd(1));

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_gets_in_when_the_last_has_left() {
+    fn what_waits_gets_in_when_the_last_has_left() {
         let windows = Windows::default();
         let (first, second) = (
             windows.enter(Way::Through, 0, 1),

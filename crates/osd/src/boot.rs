@@ -39,7 +39,7 @@ pub struct Loading {
     pub pages: u64,
     record: Option<DaemonRecord>,
     groups: BTreeMap<PgId, Group>,
-    awaited: BTreeMap<Token, Step>,
+    pending: BTreeMap<Token, Step>,
     next: u64,
     /// The number of entries in one read of a PG's omap.
     page: usize,
@@ -92,7 +92,7 @@ impl Loading {
     fn read(&mut self, read: Read, step: Step, reads: &mut Vec<(Read, Token)>) {
         let token = Token(Self::TOKENS + self.next);
         self.next += 1;
-        self.awaited.insert(token, step);
+        self.pending.insert(token, step);
         reads.push((read, token));
     }
 
@@ -127,7 +127,7 @@ impl Loading {
             }
             Event::Applied(_) | Event::Lost(..) | Event::Committed(_) => return Progress::Reading,
         };
-        let Some(step) = self.awaited.remove(&token) else {
+        let Some(step) = self.pending.remove(&token) else {
             return Progress::Reading;
         };
         match (step, reply) {
@@ -163,7 +163,7 @@ impl Loading {
             }
             (step, reply) => panic!("{step:?} answered with {reply:?}"),
         }
-        if self.awaited.is_empty() {
+        if self.pending.is_empty() {
             self.finish(now)
         } else {
             Progress::Reading

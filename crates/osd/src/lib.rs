@@ -7,13 +7,12 @@
 //!            │ heartbeats, leases      `heartbeat.rs`
 //!            │ loading from the store  `boot.rs`
 //!            ▼
-//!         Outputs (send, submit, read) `shared.rs`; their replies `awaited.rs`
+//!         Outputs (send, submit, read) `shared.rs`; their replies `purpose.rs`
 //! ```
 //! Pure: no clock, socket, lock, thread or random number (`docs/adr/0001-roles-and-hosts.md`).
 //! Start reading at [`pg`].
 #![forbid(unsafe_code)]
 
-mod awaited;
 mod boot;
 pub mod borders;
 mod builtin;
@@ -31,6 +30,7 @@ mod osd;
 mod parts;
 pub mod pg;
 pub mod programs;
+mod purpose;
 mod record;
 mod room;
 mod shared;

@@ -239,8 +239,8 @@ impl Osd {
     /// The number of entries kept for pending answers of the store: from the oldest one on,
     /// including those answered since.
     #[must_use]
-    pub fn awaited(&self) -> usize {
-        self.sh.awaited.len()
+    pub fn pending_events(&self) -> usize {
+        self.sh.pending.len()
     }
     /// The PGs here.
     pub fn pgs(&self) -> impl Iterator<Item = &Pg> {

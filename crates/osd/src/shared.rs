@@ -1,9 +1,9 @@
 //! The state that all of a daemon's placement groups share while one input is handled: the map, the
 //! clock's reading, the peers, outputs and pending store events.
 
-use crate::awaited::Awaited;
 use crate::config::{Limits, OsdConfig, Timing};
 use crate::heartbeat::Peers;
+use crate::purpose::Purpose;
 use crate::record::DaemonRecord;
 use nacre_role::Output;
 use nacre_store::{Op, Read, Token, Transaction};
@@ -66,7 +66,7 @@ pub struct Shared {
     /// Outputs for the host.
     pub out: Vec<Output>,
     /// Pending store events, with their purposes.
-    pub awaited: Expected,
+    pub pending: PendingEvents,
     /// Counts.
     pub counters: Counters,
     /// Client operations in flight, and their bytes.
@@ -119,22 +119,22 @@ pub struct Shared {
 /// Pending store events with their purposes, in order of their tokens, which count up, so that each
 /// is found by its number.
 #[derive(Debug, Default)]
-pub struct Expected {
+pub struct PendingEvents {
     /// The token of the first.
     first: u64,
-    slots: VecDeque<Option<(PgId, Epoch, Awaited)>>,
+    slots: VecDeque<Option<(PgId, Epoch, Purpose)>>,
 }
 
 /// The capacity that is kept when nothing is pending.
 const SLOTS_KEPT: usize = 1024;
 
-impl Expected {
+impl PendingEvents {
     /// Slots in use: from the oldest pending one on.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
-    fn push(&mut self, pg: PgId, interval: Epoch, awaited: Awaited) -> Token {
-        self.slots.push_back(Some((pg, interval, awaited)));
+    fn push(&mut self, pg: PgId, interval: Epoch, purpose: Purpose) -> Token {
+        self.slots.push_back(Some((pg, interval, purpose)));
         Token(self.first + self.slots.len() as u64 - 1)
     }
     /// The update that the event belongs to, if any, with its PG and interval; the event itself is
@@ -142,7 +142,7 @@ impl Expected {
     pub fn update(&self, token: Token) -> Option<(PgId, Epoch, nacre_types::Version)> {
         let at = usize::try_from(token.0.checked_sub(self.first)?).ok()?;
         match self.slots.get(at)? {
-            Some((pg, interval, Awaited::Logged(version))) => Some((*pg, *interval, *version)),
+            Some((pg, interval, Purpose::Logged(version))) => Some((*pg, *interval, *version)),
             _ => None,
         }
     }
@@ -154,14 +154,14 @@ impl Expected {
             .checked_sub(self.first)
             .and_then(|at| usize::try_from(at).ok());
         match at.and_then(|at| self.slots.get(at)) {
-            Some(Some((_, _, Awaited::Logged(version) | Awaited::PartStored { version, .. }))) => {
+            Some(Some((_, _, Purpose::Logged(version) | Purpose::PartStored { version, .. }))) => {
                 *version
             }
             _ => nacre_types::Version::NONE,
         }
     }
     /// The purpose of the event; `None` if it was not pending.
-    pub fn take(&mut self, token: Token) -> Option<(PgId, Epoch, Awaited)> {
+    pub fn take(&mut self, token: Token) -> Option<(PgId, Epoch, Purpose)> {
         let at = usize::try_from(token.0.checked_sub(self.first)?).ok()?;
         let found = self.slots.get_mut(at)?.take();
         while let Some(None) = self.slots.front() {
@@ -218,7 +218,7 @@ impl Shared {
             now: Time::ZERO,
             late: std::time::Duration::ZERO,
             out: Vec::new(),
-            awaited: Expected::default(),
+            pending: PendingEvents::default(),
             counters: Counters::default(),
             client_load: (0, 0),
             notify_load: (0, 0),
@@ -410,17 +410,17 @@ impl Shared {
         );
     }
 
-    /// Submits a transaction; its commit returns to the PG as `awaited`, unless the PG's interval
+    /// Submits a transaction; its commit returns to the PG as `purpose`, unless the PG's interval
     /// has ended by then.
     pub fn submit(
         &mut self,
         pg: PgId,
         interval: Epoch,
         mut ops: Vec<Op>,
-        awaited: Awaited,
+        purpose: Purpose,
     ) -> Token {
         crate::clones::note(&mut ops);
-        let token = self.token(pg, interval, awaited);
+        let token = self.token(pg, interval, purpose);
         self.out.push(Output::Submit {
             transaction: Transaction { ops },
             token,
@@ -428,14 +428,14 @@ impl Shared {
         token
     }
 
-    /// Reads; the reply returns to the PG as `awaited`.
-    pub fn read(&mut self, pg: PgId, interval: Epoch, read: Read, awaited: Awaited) {
-        let token = self.token(pg, interval, awaited);
+    /// Reads; the reply returns to the PG as `purpose`.
+    pub fn read(&mut self, pg: PgId, interval: Epoch, read: Read, purpose: Purpose) {
+        let token = self.token(pg, interval, purpose);
         self.out.push(Output::Read { read, token });
     }
 
-    fn token(&mut self, pg: PgId, interval: Epoch, awaited: Awaited) -> Token {
-        self.awaited.push(pg, interval, awaited)
+    fn token(&mut self, pg: PgId, interval: Epoch, purpose: Purpose) -> Token {
+        self.pending.push(pg, interval, purpose)
     }
 
     /// Acknowledges at the end of this turn.
@@ -499,7 +499,7 @@ mod tests {
 
     #[test]
     fn events_are_found_in_any_order_and_once() {
-        let mut expected = Expected::default();
+        let mut expected = PendingEvents::default();
         let tokens: Vec<Token> = (0..4)
             .map(|seed| {
                 expected.push(
@@ -508,7 +508,7 @@ mod tests {
                         ..PgId::default()
                     },
                     Epoch(1),
-                    Awaited::Nothing,
+                    Purpose::Nothing,
                 )
             })
             .collect();
@@ -519,7 +519,7 @@ mod tests {
             );
             assert!(expected.take(tokens[at]).is_none());
         }
-        let next = expected.push(PgId::default(), Epoch(1), Awaited::Nothing);
+        let next = expected.push(PgId::default(), Epoch(1), Purpose::Nothing);
         assert!(
             !tokens.contains(&next)
                 && expected.take(Token(99)).is_none()

@@ -423,10 +423,10 @@ pub fn stores_are_sound(world: &World) {
 /// that is never removed keeps all later ones (`./x show growth` found 200 B per update, for ever).
 pub(crate) fn nothing_piles_up(world: &World) {
     for osd in world.processes.values().filter_map(|process| process.osd()) {
-        let (awaited, most) = (osd.awaited(), 512);
+        let (pending, most) = (osd.pending_events(), 512);
         assert!(
-            awaited <= most,
-            "{} keeps {awaited} answers of its store, though all is well",
+            pending <= most,
+            "{} keeps {pending} answers of its store, though all is well",
             osd.id()
         );
     }

@@ -261,7 +261,7 @@ mod tests {
 
     /// Each way in which a process ends is recognised.
     #[test]
-    fn a_mount_lives_was_killed_ended_well_or_lost_something() {
+    fn a_mount_runs_was_killed_ended_well_or_lost_something() {
         let run = std::env::temp_dir().join(format!("nacre-records-{}", std::process::id()));
         std::fs::create_dir_all(&run).expect("a folder");
         assert_eq!(all(&run).expect("readable"), []);

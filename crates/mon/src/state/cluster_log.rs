@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn repetitions_are_dropped_by_life_and_number() {
+    fn repetitions_are_dropped_by_instance_and_number() {
         let mut log = ClusterLog::default();
         assert_eq!(
             log.append(vec![line(1, 1, 1), line(1, 1, 2), line(1, 1, 1)], 0),

@@ -1,6 +1,6 @@
 //! A planted bug of replicas.
 
-use super::{Awaited, Follow, Ops, Shared, Version};
+use super::{Follow, Ops, Purpose, Shared, Version};
 use crate::mutants::{Mutant, mutant};
 
 pub(super) fn log(
@@ -10,7 +10,7 @@ pub(super) fn log(
     sh: &mut Shared,
 ) -> Option<()> {
     mutant(Mutant::AckBeforeFlush).then(|| {
-        let durable = Awaited::Logged(*version);
+        let durable = Purpose::Logged(*version);
         follow.interval.submit(sh, ops.clone(), durable);
         follow.on_logged(*version, sh);
     })

@@ -153,7 +153,7 @@ impl Osd {
                     PgId::default(),
                     Epoch::NONE,
                     ops,
-                    crate::awaited::Awaited::Nothing,
+                    crate::purpose::Purpose::Nothing,
                 ));
                 self.phase = Phase::Taking { instance };
                 return;
@@ -236,7 +236,7 @@ impl Osd {
                 PgId::default(),
                 Epoch::NONE,
                 vec![op],
-                crate::awaited::Awaited::Nothing,
+                crate::purpose::Purpose::Nothing,
             );
         }
     }
@@ -278,7 +278,7 @@ impl Osd {
                     .map(|child| (child.pg(), Pg::new(child))),
             );
             self.sh
-                .submit(id, Epoch::NONE, ops, crate::awaited::Awaited::Nothing);
+                .submit(id, Epoch::NONE, ops, crate::purpose::Purpose::Nothing);
         }
     }
 

@@ -1,10 +1,10 @@
 //! Events of the store: dispatched to the PG that waits for them, or to the loading of all PGs.
 
 use super::{Osd, Phase};
-use crate::awaited::{Awaited, StoreOutcome};
 use crate::boot::Progress;
 use crate::key;
 use crate::pg::Pg;
+use crate::purpose::{Purpose, StoreOutcome};
 use nacre_role::Output;
 use nacre_store::{DeviceError, Event, ObjectKey, StoreFailure, Token};
 use nacre_types::{Epoch, PgId};
@@ -17,7 +17,7 @@ impl Osd {
     pub(super) fn on_store(&mut self, event: Event) {
         if let Phase::Loading(_) = self.phase {
             if let Event::Committed(token) = event {
-                self.sh.awaited.take(token);
+                self.sh.pending.take(token);
             }
             self.on_loading(event);
             return;
@@ -26,12 +26,12 @@ impl Osd {
             Event::Committed(token) if self.taking == Some(token) => {
                 // An entry that is not taken off the list keeps all later ones there
                 // (`./x show growth`: 200 B per update, for ever).
-                self.sh.awaited.take(token);
+                self.sh.pending.take(token);
                 self.taking = None;
                 self.take_instance();
             }
             Event::Applied(token) => {
-                if let Some((pg, interval, version)) = self.sh.awaited.update(token)
+                if let Some((pg, interval, version)) = self.sh.pending.update(token)
                     && let Some(group) = self.pgs.get_mut(&pg)
                     && group.interval.since == interval
                 {
@@ -60,13 +60,13 @@ impl Osd {
     }
 
     fn on_token(&mut self, token: Token, outcome: StoreOutcome) {
-        let Some((pg, interval, awaited)) = self.sh.awaited.take(token) else {
+        let Some((pg, interval, purpose)) = self.sh.pending.take(token) else {
             return;
         };
         if let Some(group) = self.pgs.get_mut(&pg)
             && group.interval.since == interval
         {
-            group.on_store(awaited, outcome, &mut self.sh);
+            group.on_store(purpose, outcome, &mut self.sh);
             group.count(&mut self.busy, &mut self.sh);
         }
     }
@@ -78,7 +78,7 @@ impl Osd {
             return;
         };
         let hash = key::hash(&object);
-        let since = self.sh.awaited.version(token);
+        let since = self.sh.pending.version(token);
         let ours = |pg: &&mut Pg| {
             let id = pg.id();
             (id.pool, id.shard) == (pool, shard) && key::seed(hash, pg.local.pg_num) == id.seed
@@ -104,7 +104,7 @@ impl Osd {
         );
         if !cleanup.is_empty() {
             self.sh
-                .submit(PgId::default(), Epoch::NONE, cleanup, Awaited::Nothing);
+                .submit(PgId::default(), Epoch::NONE, cleanup, Purpose::Nothing);
         }
         match progress {
             Progress::Reading => {}

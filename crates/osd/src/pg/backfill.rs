@@ -28,7 +28,7 @@ use super::primary::Primary;
 use super::range::{Ground, PAUSE, Step, Work, range_read};
 use super::transfer::{Sending, version_of};
 use super::{Counted, Interval, Lead};
-use crate::awaited::Awaited;
+use crate::purpose::Purpose;
 use crate::shared::Shared;
 use bytes::Bytes;
 use nacre_store::{ReadError, ReadReply};
@@ -166,7 +166,7 @@ impl Backfill {
         work.end = message.to;
         let (limit, round) = (sh.config.limits.scan_objects as usize, work.round);
         let read = range_read(work.from.clone(), limit, local);
-        at.read(sh, read, Awaited::BackfillList { round, limit });
+        at.read(sh, read, Purpose::BackfillList { round, limit });
     }
 
     /// Whether a client may not change the object because a range that contains it is being

@@ -19,8 +19,8 @@
 
 use super::Interval;
 use super::local::Local;
-use crate::awaited::Awaited;
 use crate::key;
+use crate::purpose::Purpose;
 use crate::shared::Shared;
 use bytes::Bytes;
 use nacre_store::{ObjectKey, Read, ReadError, ReadReply};
@@ -102,7 +102,7 @@ impl Counting {
             to,
             limit: sh.config.limits.page_objects,
         };
-        at.read(sh, read, Awaited::CountList(number));
+        at.read(sh, read, Purpose::CountList(number));
     }
 
     fn page_of(&mut self, number: u64) -> Option<&mut Page> {
@@ -140,7 +140,7 @@ impl Counting {
         let collection = key::collection(at.pg.pool, at.pg.shard);
         for position in keys {
             let read = Read::Stat(ObjectKey::new(collection, position.clone()));
-            at.read(sh, read, Awaited::CountStat { number, position });
+            at.read(sh, read, Purpose::CountStat { number, position });
         }
         self.end_page(number);
     }

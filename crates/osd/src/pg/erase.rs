@@ -14,8 +14,8 @@
 
 use super::Interval;
 use super::local::Local;
-use crate::awaited::Awaited;
 use crate::key;
+use crate::purpose::Purpose;
 use crate::shared::Shared;
 use nacre_store::{ObjectKey, Op, Read, ReadError, ReadReply};
 use std::time::Duration;
@@ -43,7 +43,7 @@ impl Erasing {
     pub(super) fn begin(local: &mut Local, at: &Interval, sh: &mut Shared) -> Self {
         let mut ops = Vec::new();
         local.mark_worthless(&mut ops);
-        at.submit(sh, ops, Awaited::Nothing);
+        at.submit(sh, ops, Purpose::Nothing);
         sh.wake_at(sh.erase_at);
         Self::Due
     }
@@ -68,7 +68,7 @@ impl Erasing {
             to,
             limit: sh.config.limits.erase_objects,
         };
-        at.read(sh, read, Awaited::EraseList);
+        at.read(sh, read, Purpose::EraseList);
     }
 
     /// The store has listed a page.
@@ -99,10 +99,10 @@ impl Erasing {
             .collect();
         if more {
             sh.counters.borders.erase_pages += 1;
-            at.submit(sh, ops, Awaited::Erased);
+            at.submit(sh, ops, Purpose::Erased);
         } else {
             local.erase(&mut ops);
-            at.submit(sh, ops, Awaited::Nothing);
+            at.submit(sh, ops, Purpose::Nothing);
             *self = Self::No;
             page_over(at, sh);
         }

@@ -1,7 +1,7 @@
 //! The map's view of a placement group in its current interval. Every machine of the PG reads it;
 //! only the PG itself changes it.
 
-use crate::awaited::Awaited;
+use crate::purpose::Purpose;
 use crate::shared::Shared;
 use nacre_role::Output;
 use nacre_store::{Op, Read};
@@ -82,14 +82,14 @@ impl Interval {
         self.acting.first().copied()
     }
 
-    /// Reads; the reply returns to the PG as `awaited`, unless the interval has ended by then.
-    pub(super) fn read(&self, sh: &mut Shared, read: Read, awaited: Awaited) {
-        sh.read(self.pg, self.since, read, awaited);
+    /// Reads; the reply returns to the PG as `purpose`, unless the interval has ended by then.
+    pub(super) fn read(&self, sh: &mut Shared, read: Read, purpose: Purpose) {
+        sh.read(self.pg, self.since, read, purpose);
     }
-    /// Submits a transaction; its commit returns as `awaited`, unless the interval has ended by
+    /// Submits a transaction; its commit returns as `purpose`, unless the interval has ended by
     /// then.
-    pub(super) fn submit(&self, sh: &mut Shared, ops: Vec<Op>, awaited: Awaited) {
-        sh.submit(self.pg, self.since, ops, awaited);
+    pub(super) fn submit(&self, sh: &mut Shared, ops: Vec<Op>, purpose: Purpose) {
+        sh.submit(self.pg, self.since, ops, purpose);
     }
     /// Whether updates that need space are refused: a member cannot refuse an ordered update, so
     /// the primary must refuse it before.

@@ -14,7 +14,7 @@ use super::snapshots::Clones;
 use super::transfer::{Sending, Unsent};
 use super::waiting::Gate;
 use super::{Counted, Interval, lost};
-use crate::awaited::{Awaited, StoreOutcome};
+use crate::purpose::{Purpose, StoreOutcome};
 use crate::shared::Shared;
 use nacre_types::{ObjectId, OsdId, PgId, Version};
 use nacre_wire::msg::replication::{Discard, PeerInfo, Push, PushAck};
@@ -62,38 +62,38 @@ impl Lead<'_> {
     }
 
     /// A pending store event of this interval.
-    pub(super) fn on_store(&mut self, awaited: Awaited, outcome: StoreOutcome, sh: &mut Shared) {
+    pub(super) fn on_store(&mut self, purpose: Purpose, outcome: StoreOutcome, sh: &mut Shared) {
         use StoreOutcome::{Committed, Read};
-        match (awaited, outcome) {
-            (Awaited::Logged(version), _) => self.on_logged(version, sh),
-            (Awaited::Barrier, _) => self.agree().on_barrier(sh),
-            (Awaited::Adopted, _) => {
+        match (purpose, outcome) {
+            (Purpose::Logged(version), _) => self.on_logged(version, sh),
+            (Purpose::Barrier, _) => self.agree().on_barrier(sh),
+            (Purpose::Adopted, _) => {
                 let reached = self.agree().on_adopted(sh);
                 self.on_reached(reached, sh);
             }
-            (Awaited::Stat(object), Read(reply)) => self.on_stat(&object, reply, sh),
-            (Awaited::OpRead { op, index }, Read(reply)) => self.on_op_read(op, index, reply, sh),
-            (Awaited::ClientList(op), Read(reply)) => self.on_client_list(op, reply, sh),
-            (Awaited::ListedStat { number, object }, Read(reply)) => {
+            (Purpose::Stat(object), Read(reply)) => self.on_stat(&object, reply, sh),
+            (Purpose::OpRead { op, index }, Read(reply)) => self.on_op_read(op, index, reply, sh),
+            (Purpose::ClientList(op), Read(reply)) => self.on_client_list(op, reply, sh),
+            (Purpose::ListedStat { number, object }, Read(reply)) => {
                 self.on_listed_stat(number, object, reply, sh);
             }
-            (Awaited::BackfillList { round, limit }, Read(reply)) => {
+            (Purpose::BackfillList { round, limit }, Read(reply)) => {
                 self.on_backfill_list((round, limit), reply, sh);
             }
-            (Awaited::BackfillStat { round, index }, Read(reply)) => {
+            (Purpose::BackfillStat { round, index }, Read(reply)) => {
                 self.on_backfill_stat((round, index), reply, sh);
             }
-            (Awaited::CountList(number), Read(reply)) => {
+            (Purpose::CountList(number), Read(reply)) => {
                 self.primary
                     .counting
                     .on_list(number, reply, self.interval, sh);
             }
-            (Awaited::CountStat { number, position }, Read(reply)) => {
+            (Purpose::CountStat { number, position }, Read(reply)) => {
                 self.primary.counting.on_stat(number, position, reply);
             }
-            (Awaited::Redo(object), Read(reply)) => self.on_redo_stat(&object, reply, sh),
-            (Awaited::TrimList(page), Read(reply)) => self.on_trim_list(page, reply, sh),
-            (awaited, Committed) => panic!("{awaited:?} is a read"),
+            (Purpose::Redo(object), Read(reply)) => self.on_redo_stat(&object, reply, sh),
+            (Purpose::TrimList(page), Read(reply)) => self.on_trim_list(page, reply, sh),
+            (purpose, Committed) => panic!("{purpose:?} is a read"),
             (_, Read(_)) => {}
         }
     }

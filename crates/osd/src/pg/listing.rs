@@ -15,8 +15,8 @@ use super::object::{Listing, Objects};
 use super::pending::Pending;
 use super::update::Answer;
 use super::{Interval, Lead};
-use crate::awaited::Awaited;
 use crate::key;
+use crate::purpose::Purpose;
 use crate::shared::Shared;
 use bytes::Bytes;
 use nacre_object::snaps;
@@ -78,7 +78,7 @@ impl Lister<'_> {
             to,
             limit: (*limit as usize).clamp(1, sh.config.limits.list_objects),
         };
-        self.interval.read(sh, read, Awaited::ClientList(number));
+        self.interval.read(sh, read, Purpose::ClientList(number));
     }
 
     /// The store has answered.
@@ -152,8 +152,8 @@ impl Lister<'_> {
         listing.expect("the caller's").waiting = here.len();
         for object in here {
             let read = Read::Stat(key::store_key(self.interval.pg, &object));
-            let awaited = Awaited::ListedStat { number, object };
-            self.interval.read(sh, read, awaited);
+            let purpose = Purpose::ListedStat { number, object };
+            self.interval.read(sh, read, purpose);
         }
         Next::Recover(gone)
     }

@@ -24,7 +24,7 @@ use super::local::{Local, Ops};
 use super::primary::PeerState;
 use super::stored::lost_key;
 use super::{Interval, Lead};
-use crate::awaited::Awaited;
+use crate::purpose::Purpose;
 use crate::shared::Shared;
 use nacre_object::snaps;
 use nacre_types::{ObjectId, OsdId, SnapId, Version};
@@ -130,7 +130,7 @@ pub(super) fn note(
     }
     let noted = !ops.is_empty();
     if noted {
-        at.submit(sh, ops, Awaited::Nothing);
+        at.submit(sh, ops, Purpose::Nothing);
     }
     noted
 }

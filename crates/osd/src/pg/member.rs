@@ -9,7 +9,7 @@ use super::scan::{Listed, TargetScan};
 use super::transfer::Sending;
 use super::update::{apply_update, clone_source, wipes};
 use super::{ByObject, Interval, lost};
-use crate::awaited::{Awaited, StoreOutcome};
+use crate::purpose::{Purpose, StoreOutcome};
 use crate::shared::Shared;
 use nacre_role::Output;
 use nacre_store::{ReadError, ReadReply};
@@ -142,7 +142,7 @@ impl Follow<'_> {
     /// Gives an update to the store, and acknowledges it when its log entry is durable.
     #[nacre_types::planted]
     fn log(&mut self, version: Version, ops: Ops, sh: &mut Shared) {
-        self.interval.submit(sh, ops, Awaited::Logged(version));
+        self.interval.submit(sh, ops, Purpose::Logged(version));
     }
 
     /// The object of an entry is to be recovered, or is deleted.
@@ -221,7 +221,7 @@ impl Follow<'_> {
         }
         self.local.forget(&sh.config.limits, &mut ops);
         self.member.adopted = Some(false);
-        self.interval.submit(sh, ops, Awaited::Adopted);
+        self.interval.submit(sh, ops, Purpose::Adopted);
     }
 
     fn send_adopt_ack(&self, sh: &mut Shared) {
@@ -253,12 +253,12 @@ impl Follow<'_> {
         if forward {
             self.local.set_cursor(message.cursor.clone(), &mut ops);
         }
-        let awaited = Awaited::CursorStored {
+        let purpose = Purpose::CursorStored {
             to: from,
             cursor: message.cursor.clone(),
             round: message.round,
         };
-        self.interval.submit(sh, ops, awaited);
+        self.interval.submit(sh, ops, purpose);
     }
 
     /// An update, or the adopted log, is durable here up to `version`. Commits come in order, so
@@ -288,19 +288,19 @@ impl Follow<'_> {
     }
 
     /// A pending store event of this interval.
-    pub(super) fn on_store(&mut self, awaited: Awaited, outcome: StoreOutcome, sh: &mut Shared) {
+    pub(super) fn on_store(&mut self, purpose: Purpose, outcome: StoreOutcome, sh: &mut Shared) {
         let (local, at) = (&*self.local, self.interval);
-        match (awaited, outcome) {
-            (Awaited::Logged(version), _) => self.on_logged(version, sh),
-            (Awaited::Adopted, _) => self.on_adopted(sh),
-            (Awaited::ScanList { round, limit }, StoreOutcome::Read(reply)) => {
+        match (purpose, outcome) {
+            (Purpose::Logged(version), _) => self.on_logged(version, sh),
+            (Purpose::Adopted, _) => self.on_adopted(sh),
+            (Purpose::ScanList { round, limit }, StoreOutcome::Read(reply)) => {
                 self.member
                     .on_scan_list((round, limit), reply, local, at, sh);
             }
-            (Awaited::ScanStat { round, index }, StoreOutcome::Read(reply)) => {
+            (Purpose::ScanStat { round, index }, StoreOutcome::Read(reply)) => {
                 self.member.on_scan_stat((round, index), reply, at, sh);
             }
-            (awaited, StoreOutcome::Committed) => panic!("{awaited:?} is a read"),
+            (purpose, StoreOutcome::Committed) => panic!("{purpose:?} is a read"),
             (_, StoreOutcome::Read(_)) => {}
         }
     }

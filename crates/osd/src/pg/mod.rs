@@ -119,7 +119,7 @@ mod update;
 mod waiting;
 pub mod watch;
 
-use crate::awaited::{Awaited, StoreOutcome};
+use crate::purpose::{Purpose, StoreOutcome};
 use crate::shared::Shared;
 use erase::Erasing;
 pub use interval::Interval;
@@ -387,12 +387,12 @@ impl Pg {
     }
 
     /// A pending store event of this interval.
-    pub fn on_store(&mut self, awaited: Awaited, outcome: StoreOutcome, sh: &mut Shared) {
+    pub fn on_store(&mut self, purpose: Purpose, outcome: StoreOutcome, sh: &mut Shared) {
         let at = &self.interval;
-        match (awaited, outcome) {
-            (Awaited::Nothing, _) => {}
-            (Awaited::InfoBarrier(to), _) => self.send_info(to, sh),
-            (Awaited::CursorStored { to, cursor, round }, _) => {
+        match (purpose, outcome) {
+            (Purpose::Nothing, _) => {}
+            (Purpose::InfoBarrier(to), _) => self.send_info(to, sh),
+            (Purpose::CursorStored { to, cursor, round }, _) => {
                 let message = ProgressAck {
                     pg: at.pg,
                     interval: at.since,
@@ -402,7 +402,7 @@ impl Pg {
                 sh.send(to, Message::ProgressAck(message));
             }
             (
-                Awaited::PushRead {
+                Purpose::PushRead {
                     to,
                     object,
                     transfer,
@@ -416,7 +416,7 @@ impl Pg {
                 }
             }
             (
-                Awaited::PartStored {
+                Purpose::PartStored {
                     from,
                     object,
                     version,
@@ -431,10 +431,10 @@ impl Pg {
                     lead.on_received(&object, version, sh);
                 }
             }
-            (awaited, outcome) => match self.part() {
-                Part::Stray(stray, local, at) => stray.on_store(awaited, outcome, local, at, sh),
-                Part::Follow(mut follow) => follow.on_store(awaited, outcome, sh),
-                Part::Lead(mut lead) => lead.on_store(awaited, outcome, sh),
+            (purpose, outcome) => match self.part() {
+                Part::Stray(stray, local, at) => stray.on_store(purpose, outcome, local, at, sh),
+                Part::Follow(mut follow) => follow.on_store(purpose, outcome, sh),
+                Part::Lead(mut lead) => lead.on_store(purpose, outcome, sh),
             },
         }
     }
@@ -555,7 +555,7 @@ impl Pg {
             Message::LogQuery(m) => logs::send_log(from, &m, &self.local, at, sh),
             Message::Push(m, payload) => self.on_push(from, m, payload, sh),
             Message::PeerQuery(_) if !matches!(self.role, Role::Primary(_)) => {
-                at.submit(sh, Vec::new(), Awaited::InfoBarrier(from));
+                at.submit(sh, Vec::new(), Purpose::InfoBarrier(from));
             }
             Message::Discard(_) if ordered && matches!(self.role, Role::Stray(_)) => {
                 self.begin_erase(sh);

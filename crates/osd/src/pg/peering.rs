@@ -24,7 +24,7 @@ use super::log::{PgLog, common, follows_from};
 use super::logs::send_adopt;
 pub use super::phase::Phase;
 use super::primary::PeerState;
-use crate::awaited::Awaited;
+use crate::purpose::Purpose;
 use crate::shared::Shared;
 use nacre_object::evaluate::{Update, small_bytes};
 use nacre_role::Output;
@@ -193,7 +193,7 @@ impl Agree<'_> {
     /// Begins. Our own log counts only when it is durable: entries that others adopt from it must
     /// not vanish with us.
     pub(super) fn begin(&mut self, sh: &mut Shared) {
-        self.interval.submit(sh, Ops::new(), Awaited::Barrier);
+        self.interval.submit(sh, Ops::new(), Purpose::Barrier);
         self.ask(sh);
     }
 
@@ -488,7 +488,7 @@ impl Agree<'_> {
     }
 
     fn submit_adopted(&mut self, ops: Ops, sh: &mut Shared) {
-        self.interval.submit(sh, ops, Awaited::Adopted);
+        self.interval.submit(sh, ops, Purpose::Adopted);
         let me = sh.me();
         let others: Vec<OsdId> = self.interval.receivers().filter(|osd| *osd != me).collect();
         let peering = &mut *self.peering;

@@ -5,8 +5,8 @@ use super::local::Local;
 use super::object::Objects;
 use super::transfer::Sending;
 use super::{ByObject, Interval};
-use crate::awaited::Awaited;
 use crate::key;
+use crate::purpose::Purpose;
 use crate::shared::Shared;
 use bytes::Bytes;
 use nacre_store::Read;
@@ -151,7 +151,7 @@ impl Work {
             Ok(whole) => whole,
             Err(limit) => {
                 let (round, read) = (self.round, range_read(self.from.clone(), limit, of.local));
-                of.at.read(sh, read, Awaited::BackfillList { round, limit });
+                of.at.read(sh, read, Purpose::BackfillList { round, limit });
                 return false;
             }
         };
@@ -271,7 +271,7 @@ impl Work {
                 let round = self.round;
                 for (index, object) in self.listed.iter().enumerate() {
                     let read = Read::Stat(key::store_key(of.at.pg, object));
-                    of.at.read(sh, read, Awaited::BackfillStat { round, index });
+                    of.at.read(sh, read, Purpose::BackfillStat { round, index });
                 }
                 return Step::Rest;
             }

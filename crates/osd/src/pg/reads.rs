@@ -4,9 +4,9 @@
 use super::object::{Objects, Reading};
 use super::pending::Pending;
 use super::{Interval, Lead};
-use crate::awaited::Awaited;
 use crate::evaluating::EvaluateJob;
 use crate::key;
+use crate::purpose::Purpose;
 use crate::shared::Shared;
 use nacre_object::Context;
 use nacre_object::claims::Scene;
@@ -33,8 +33,8 @@ impl Objects {
         // The last read takes the key itself.
         let keys = std::iter::repeat_n(store_key, waiting);
         for ((index, want), store_key) in wants.iter().enumerate().zip(keys) {
-            let awaited = Awaited::OpRead { op: number, index };
-            at.read(sh, want.read(store_key), awaited);
+            let purpose = Purpose::OpRead { op: number, index };
+            at.read(sh, want.read(store_key), purpose);
         }
         self.begin(&op);
         let replies = wants.iter().map(|_| None).collect();
@@ -94,7 +94,7 @@ impl Objects {
             state.loading = true;
             sh.counters.contexts_loaded += 1;
             let read = Read::Stat(key::store_key(at.pg, object));
-            at.read(sh, read, Awaited::Stat(object.clone()));
+            at.read(sh, read, Purpose::Stat(object.clone()));
         }
     }
 

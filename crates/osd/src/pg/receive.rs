@@ -11,8 +11,8 @@
 
 use super::local::{Local, Ops};
 use super::{ByObject, Interval};
-use crate::awaited::Awaited;
 use crate::key;
+use crate::purpose::Purpose;
 use crate::room::UPDATE_BESIDE;
 use crate::shared::Shared;
 use bytes::Bytes;
@@ -83,7 +83,7 @@ impl Receiving {
                 .iter()
                 .map(|object| Op::Remove(key::incoming_key(at.pg, object)))
                 .collect();
-            at.submit(sh, ops, Awaited::Nothing);
+            at.submit(sh, ops, Purpose::Nothing);
         }
     }
 
@@ -159,14 +159,14 @@ impl Receiving {
         let Push {
             object, part, last, ..
         } = push;
-        let awaited = Awaited::PartStored {
+        let purpose = Purpose::PartStored {
             from,
             object,
             version,
             part: (transfer, part),
             last,
         };
-        at.submit(sh, ops, awaited);
+        at.submit(sh, ops, purpose);
         true
     }
 

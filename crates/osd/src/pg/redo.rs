@@ -25,8 +25,8 @@ use super::primary::Primary;
 use super::recovery::Recovery;
 use super::undone::{last, parts};
 use super::update::{InFlight, Ordered, version_attr};
-use crate::awaited::Awaited;
 use crate::key;
+use crate::purpose::Purpose;
 use crate::shared::Shared;
 use nacre_object::Context;
 use nacre_object::snaps;
@@ -155,7 +155,7 @@ impl Lead<'_> {
         } else {
             for part in parts(&undone) {
                 let read = Read::Stat(key::store_key(pg, part.object()));
-                sh.read(pg, interval, read, Awaited::Redo(part.object().clone()));
+                sh.read(pg, interval, read, Purpose::Redo(part.object().clone()));
             }
         }
         true
@@ -189,7 +189,7 @@ impl Lead<'_> {
                 self.receiving.unstage(part.object());
             }
             self.local.note_undone(undone, &mut ops);
-            sh.submit(pg, interval, ops, Awaited::Nothing);
+            sh.submit(pg, interval, ops, Purpose::Nothing);
             self.start_recovery(sh);
         }
     }
@@ -207,7 +207,7 @@ impl Lead<'_> {
         self.primary
             .recovery
             .redo_of(object)
-            .expect("it is awaited")
+            .expect("it is pending")
             .fetched += 1;
         self.fetch_undone(&snaps::live(object), sh);
         true
@@ -266,7 +266,7 @@ impl Lead<'_> {
             Some((_, now)) if now == undone => {
                 let mut ops = Ops::new();
                 self.local.forget_undone(&object, false, &mut ops);
-                self.interval.submit(sh, ops, Awaited::Nothing);
+                self.interval.submit(sh, ops, Purpose::Nothing);
                 let text = format!(
                     "{}: the copy of {object} here is not what was noted, or cannot be read",
                     self.id()

@@ -19,7 +19,7 @@
 use super::local::{Local, Ops};
 use super::primary::Primary;
 use super::{Interval, Lead};
-use crate::awaited::Awaited;
+use crate::purpose::Purpose;
 use crate::shared::Shared;
 use nacre_types::{ObjectId, OsdId, PgId, Version};
 use nacre_wire::msg::monitor::Severity;
@@ -151,7 +151,7 @@ impl Primary {
             local.not_missing(object, &mut Ops::new());
         } else {
             self.damage.mark(me, object);
-            at.submit(sh, ops, Awaited::Nothing);
+            at.submit(sh, ops, Purpose::Nothing);
         }
         lost
     }
@@ -259,7 +259,7 @@ impl Lead<'_> {
         }
         let mut ops = Ops::new();
         self.local.not_missing(object, &mut ops);
-        self.interval.submit(sh, ops, Awaited::Nothing);
+        self.interval.submit(sh, ops, Purpose::Nothing);
         let me = sh.me();
         let primary = &mut *self.primary;
         let mut damaged = primary.damage.marked.remove(object).unwrap_or_default();

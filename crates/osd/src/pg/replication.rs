@@ -24,7 +24,7 @@ use super::pending::Pending;
 use super::primary::Primary;
 use super::update::{Answer, Change, InFlight, Ordered, OrderedTogether};
 use super::{Interval, Lead};
-use crate::awaited::Awaited;
+use crate::purpose::Purpose;
 use crate::shared::Shared;
 use crate::{Mutant, key, mutant};
 use nacre_object::Context;
@@ -256,7 +256,7 @@ impl Primary {
             sh.under_way.begin(&at.acting, update.room);
         }
         // Commits come in order: the last one's covers all.
-        at.submit(sh, ops, Awaited::Logged(last));
+        at.submit(sh, ops, Purpose::Logged(last));
         for Ordered {
             update,
             context,

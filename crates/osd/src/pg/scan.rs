@@ -4,8 +4,8 @@ use super::Interval;
 use super::local::Local;
 use super::range::{range_read, whole_names};
 use super::transfer::version_of;
-use crate::awaited::Awaited;
 use crate::key;
+use crate::purpose::Purpose;
 use crate::shared::Shared;
 use bytes::Bytes;
 use nacre_store::{ObjectKey, Read, ReadError, ReadReply};
@@ -46,7 +46,7 @@ impl TargetScan {
         sh: &mut Shared,
     ) -> Self {
         let read = range_read(from.clone(), limit, local);
-        at.read(sh, read, Awaited::ScanList { round, limit });
+        at.read(sh, read, Purpose::ScanList { round, limit });
         Self {
             to,
             round,
@@ -83,7 +83,7 @@ impl TargetScan {
             Ok(whole) => whole,
             Err(limit) => {
                 let read = range_read(self.from.clone(), limit, local);
-                at.read(sh, read, Awaited::ScanList { round, limit });
+                at.read(sh, read, Purpose::ScanList { round, limit });
                 return Listed::Again;
             }
         };
@@ -97,7 +97,7 @@ impl TargetScan {
         let collection = key::collection(at.pg.pool, at.pg.shard);
         for (index, key) in keys.into_iter().enumerate() {
             let read = Read::Stat(ObjectKey::new(collection, key));
-            at.read(sh, read, Awaited::ScanStat { round, index });
+            at.read(sh, read, Purpose::ScanStat { round, index });
         }
         Listed::Done
     }

@@ -3,7 +3,7 @@
 use super::Interval;
 use super::erase::Erasing;
 use super::local::Local;
-use crate::awaited::{Awaited, StoreOutcome};
+use crate::purpose::{Purpose, StoreOutcome};
 use crate::shared::Shared;
 use nacre_types::Time;
 
@@ -30,22 +30,22 @@ impl Stray {
         } else if self.notify_at <= sh.now && local.exists {
             self.notify_at = sh.now + sh.config.timing.beacon_interval * 2;
             if let Some(primary) = at.primary().filter(|osd| *osd != sh.me()) {
-                at.submit(sh, Vec::new(), Awaited::InfoBarrier(primary));
+                at.submit(sh, Vec::new(), Purpose::InfoBarrier(primary));
             }
         }
     }
 
     pub(super) fn on_store(
         &mut self,
-        awaited: Awaited,
+        purpose: Purpose,
         outcome: StoreOutcome,
         local: &mut Local,
         at: &Interval,
         sh: &mut Shared,
     ) {
-        match (awaited, outcome) {
-            (Awaited::Erased, _) => self.erasing.on_erased(at, sh),
-            (Awaited::EraseList, StoreOutcome::Read(reply)) => {
+        match (purpose, outcome) {
+            (Purpose::Erased, _) => self.erasing.on_erased(at, sh),
+            (Purpose::EraseList, StoreOutcome::Read(reply)) => {
                 self.erasing.on_list(reply, local, at, sh);
             }
             // Of our role before the PG was to be erased.

@@ -20,8 +20,8 @@
 //! whether a queue held the object.
 
 use super::Interval;
-use crate::awaited::{Awaited, PushRead};
 use crate::key;
+use crate::purpose::{Purpose, PushRead};
 use crate::shared::Shared;
 use bytes::Bytes;
 use nacre_store::{ObjectStat, Read, ReadError, ReadReply};
@@ -227,7 +227,7 @@ impl Sending {
         };
         let store_key = key::store_key(at.pg, object);
         let transfer = outgoing.transfer;
-        let awaited = |what| Awaited::PushRead {
+        let purpose = |what| Purpose::PushRead {
             to,
             object: object.clone(),
             transfer,
@@ -240,7 +240,7 @@ impl Sending {
                 offset: outgoing.offset,
                 length,
             };
-            at.read(sh, read, awaited(PushRead::Data));
+            at.read(sh, read, purpose(PushRead::Data));
         }
         if outgoing.omap.is_none() {
             let from = outgoing
@@ -255,7 +255,7 @@ impl Sending {
                 limit_entries,
                 limit_bytes,
             };
-            at.read(sh, read, awaited(PushRead::Omap));
+            at.read(sh, read, purpose(PushRead::Omap));
         }
     }
 
@@ -451,13 +451,13 @@ fn part(object: &ObjectId, version: Version, part: u32, at: &Interval) -> Push {
 /// A transfer begins with the object's state.
 fn read_stat(to: OsdId, object: &ObjectId, transfer: u64, at: &Interval, sh: &mut Shared) {
     let read = Read::Stat(key::store_key(at.pg, object));
-    let awaited = Awaited::PushRead {
+    let purpose = Purpose::PushRead {
         to,
         object: object.clone(),
         transfer,
         what: PushRead::Stat,
     };
-    at.read(sh, read, awaited);
+    at.read(sh, read, purpose);
 }
 
 /// The version in an object's attributes.

@@ -29,9 +29,9 @@ use super::snapshots::orphans;
 use super::update::Answer;
 use super::watch::Own;
 use super::{Interval, Lead};
-use crate::awaited::Awaited;
 use crate::clones::{self, Ranges};
 use crate::key;
+use crate::purpose::Purpose;
 use crate::shared::Shared;
 use bytes::Bytes;
 use nacre_object::Context;
@@ -176,7 +176,7 @@ impl Trimming {
                 limit,
             }
         };
-        at.read(sh, read, Awaited::TrimList(page));
+        at.read(sh, read, Purpose::TrimList(page));
     }
 
     /// Objects that we lack ourselves are in no page. Checked once: during an interval only

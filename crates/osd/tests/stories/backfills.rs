@@ -74,7 +74,7 @@ fn a_few_groups_backfill_at_a_time_and_the_others_follow() {
 /// for one that the primary missed. Only an OSD that was down had that, so no client could write
 /// any of them.
 #[test]
-fn backfill_keeps_nobody_waiting_for_what_only_an_absent_member_has() {
+fn backfill_keeps_no_client_waiting_for_what_only_an_absent_member_has() {
     for lost_while_compared in [false, true] {
         let mut company = Company::new(3, 1, 3);
         for n in 0..40 {
@@ -312,7 +312,7 @@ fn who_is_out_and_comes_late_covers_too() {
 /// for the others': writes were answered while the old primary still answered reads with the former
 /// data. The same if the new OSD leads: its own grants say nothing.
 #[test]
-fn nobody_serves_before_the_old_primarys_leases_end_whoever_is_new() {
+fn no_primary_serves_before_the_leases_of_the_old_one_end() {
     for leads in [false, true] {
         let mut company = Company::new(4, 2, 3);
         let first = company.acting()[0];

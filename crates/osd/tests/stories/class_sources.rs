@@ -169,7 +169,7 @@ fn what_is_not_the_source_that_the_map_means_is_not_run() {
 /// F63: any client could delete the source of a class, and after the next start of an OSD the class
 /// was gone.
 #[test]
-fn nobody_takes_or_changes_the_source_of_a_program() {
+fn no_client_takes_or_changes_the_source_of_a_program() {
     let mut company = company();
     install(&mut company, "counter", COUNTER);
     let digest = SourceDigest(*blake3::hash(COUNTER.as_bytes()).as_bytes());

@@ -175,7 +175,7 @@ impl Company {
                     .filter(|host| host.commits && host.held.is_none());
                 quiet.for_each(|host| {
                     assert_eq!(
-                        host.osd.awaited(),
+                        host.osd.pending_events(),
                         0,
                         "{} waits for what has come",
                         host.osd.id()

@@ -308,7 +308,7 @@ fn a_copy_that_waits_for_its_source_has_one_question_there() {
 /// instance: an answer to an earlier instance arrived late, was taken for the source of another
 /// copy, and that copy was acknowledged.
 #[test]
-fn what_an_earlier_life_asked_for_is_no_source() {
+fn what_an_earlier_instance_asked_for_is_no_source() {
     use nacre_types::{Entity, Instance, OsdId, Version};
     use nacre_wire::msg::client::{OpReply, RequestId};
     use nacre_wire::msg::snap::Whole;

@@ -59,7 +59,7 @@ fn a_pool_that_is_removed_takes_its_data_along() {
 /// same instance, before the daemon learned of either. It announced that instance again, for ever,
 /// and the monitors took each announcement for a late frame.
 #[test]
-fn a_life_given_up_before_it_heard_of_itself_is_followed_by_another() {
+fn an_instance_given_up_before_it_heard_of_itself_is_followed_by_another() {
     let mut monitors = Monitors::of(1);
     let mut host = Host::new(0);
     assert_eq!(host.boots(), [Instance(0)]);

@@ -10,7 +10,7 @@ use nacre_wire::{Message, Record};
 /// Simulator, session 1. A peer that was behind was sent the map's changes once; that message was
 /// lost, and not repeated. The peer continued to send its old epoch and got no useful answer.
 #[test]
-fn whoever_stays_behind_is_told_again() {
+fn a_peer_that_stays_behind_is_told_again() {
     let (monitors, mut host, _, member) = served_by_two();
     let (from, old) = (Entity::Osd(OsdId(member)), Epoch(monitors.map.epoch.0 - 1));
     let mut told = || {

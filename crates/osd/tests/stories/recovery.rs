@@ -373,7 +373,7 @@ fn what_clients_wait_for_is_recovered_in_spite_of_the_flag() {
 /// (Planted by a reviewer.) Objects that no reachable OSD has do not occupy the recovery places of
 /// others.
 #[test]
-fn what_nobody_has_keeps_nothing_else_from_being_recovered() {
+fn what_no_member_has_keeps_nothing_else_from_being_recovered() {
     let mut company = Company::new(3, 1, 3);
     let [first, second, third] = company.acting()[..] else {
         panic!("three")

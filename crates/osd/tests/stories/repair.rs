@@ -305,7 +305,7 @@ fn a_source_that_cannot_read_says_so_and_is_repaired_too() {
 }
 
 #[test]
-fn only_when_nobody_has_a_good_copy_the_client_hears_of_it() {
+fn only_without_a_good_copy_the_client_hears_of_it() {
     let mut company = Company::new(3, 2, 3);
     company.write("a", b"hello").expect("written");
     company.write("b", b"other").expect("written");

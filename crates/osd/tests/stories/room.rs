@@ -130,7 +130,7 @@ fn deletions_wait_for_no_copy() {
 /// As before; and the deletion's message to a member is lost, or the member that lacks the object
 /// dies before it has it. The resent message has the same content.
 #[test]
-fn deletions_of_what_somebody_lacks_are_repeated() {
+fn deletions_of_what_a_member_lacks_are_repeated() {
     for place in [0, 1] {
         let (mut company, member) = without_room(place, &["a"]);
         company.lose = |message| matches!(message, Message::Replicate(..));

@@ -363,7 +363,7 @@ fn what_is_deleted_stays_for_its_snapshots_and_goes_with_the_last() {
 
 /// The members had the clone and not the write when the primary died.
 #[test]
-fn an_orphan_is_nobodys_snapshot_and_is_replaced_or_removed() {
+fn an_orphan_belongs_to_no_snapshot_and_is_replaced_or_removed() {
     for replaced in [false, true] {
         let mut company = Company::new(3, 2, 3);
         company.write("a", b"one").expect("written");

@@ -201,7 +201,7 @@ fn a_refusal_for_want_of_room_does_not_cost_the_last_copy() {
 
 /// The append is undone if a member has the previous version.
 #[test]
-fn undone_updates_stay_undone_where_somebody_has_the_object_without_them() {
+fn undone_updates_stay_undone_where_a_member_has_the_object_without_them() {
     let mut company = Company::new(3, 2, 3);
     let [holder, second, third] = company.acting()[..] else {
         panic!("three")

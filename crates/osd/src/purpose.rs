@@ -7,7 +7,7 @@ use nacre_types::{ObjectId, OsdId, Version};
 
 /// The purpose of a store event.
 #[derive(Debug)]
-pub enum Awaited {
+pub enum Purpose {
     /// Nothing depends on it.
     Nothing,
     /// The update is durable here.
