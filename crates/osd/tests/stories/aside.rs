@@ -2,7 +2,6 @@
 //! others get meanwhile.
 
 use super::company::Company;
-use super::hollow::weighted;
 use super::rig::{Host, PG};
 use super::room::{FULL, ROOMY, comes_back_full, is_missed_by, is_the_same_everywhere};
 use super::snapshots::{remove, snapshot};
@@ -174,10 +173,7 @@ fn who_asks_for_a_set_and_who_peers_want_the_same() {
         comes_back_full(&mut company, host, place);
         // Another replaces one of them, and is not filled yet.
         company.lose = |message| matches!(message, Message::Push(push, _) if push.object.name.as_bytes() != b"object-1");
-        company.commit(weighted(
-            if out_is_full { member } else { other },
-            Weight::OUT,
-        ));
+        company.weigh(if out_is_full { member } else { other }, Weight::OUT);
         company.wait(2000);
         let delete = company.send("object-1", vec![SubOp::Delete {}], &[], 0);
         let changes = changes_within(&mut company, 15_000, &delete);
@@ -298,7 +294,7 @@ fn a_full_member_does_not_lead_while_it_keeps_others_from_being_filled() {
     company.write("object-1", b"new").expect("two are enough");
     comes_back_full(&mut company, host, 0);
     company.kill(dead);
-    company.commit(weighted(dead, Weight::OUT));
+    company.weigh(dead, Weight::OUT);
     company.host(full).osd.on_usage(FULL.0, FULL.1);
     company.wait(25_000);
     let acting = company.acting();

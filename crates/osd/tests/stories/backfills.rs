@@ -2,7 +2,7 @@
 
 use super::answers::split;
 use super::company::Company;
-use super::hollow::weighted;
+use super::rig::weighted;
 use super::rig::{Host, PG};
 use crate::key;
 use nacre_types::{ClientId, Entity, ObjectId, OsdId};
@@ -34,12 +34,7 @@ fn a_few_groups_backfill_at_a_time_and_the_others_follow() {
                 .expect("written");
         }
     }
-    let weight = Weight::OUT;
-    company.commit(vec![Change::OsdWeight {
-        osd: OsdId(old),
-        weight,
-        automatic: false,
-    }]);
+    company.weigh(old, Weight::OUT);
     company.wait(2000);
     let waits = |company: &Company| {
         let map = &company.monitors.map;
@@ -87,11 +82,7 @@ fn backfill_keeps_no_client_waiting_for_what_only_an_absent_member_has() {
         };
         let filled_host = company.kill(filled);
         // More than the log keeps.
-        let value = Some("100".to_owned());
-        company.commit(vec![Change::Config {
-            key: "osd.log_entries_max".into(),
-            value,
-        }]);
+        company.set("osd.log_entries_max", "100");
         for n in 0..300 {
             company
                 .write(&format!("object-{}", n % 40), b"2")
@@ -151,19 +142,13 @@ fn a_backfill_target_that_lost_an_update_gets_it_all_the_same() {
     let spare = company.acting()[2];
     let host = company.kill(spare);
     // More than the log keeps: the member that comes back is backfilled.
-    let value = Some("100".to_owned());
-    company.commit(vec![Change::Config {
-        key: "osd.log_entries_max".into(),
-        value,
-    }]);
+    company.set("osd.log_entries_max", "100");
     for n in 0..300 {
         company
             .write(&format!("object-{}", n % 40), b"2")
             .expect("two are enough");
     }
-    company.commit(vec![Change::Flags {
-        flags: nacre_wire::map::flag::NO_BACKFILL,
-    }]);
+    company.flags(nacre_wire::map::flag::NO_BACKFILL);
     company.revive(host, 2);
     company.wait(500);
     assert!(!company.acting().contains(&spare), "it is to be backfilled");
@@ -189,7 +174,7 @@ fn a_backfill_target_that_lost_an_update_gets_it_all_the_same() {
         head(&mut company, serving),
         "it follows"
     );
-    company.commit(vec![Change::Flags { flags: 0 }]);
+    company.flags(0);
     company.wait(5000);
     assert!(
         company.acting().contains(&spare),
@@ -213,12 +198,7 @@ fn who_died_while_it_was_asked_for_is_not_waited_for() {
     let mut old = company.acting();
     old.sort_unstable();
     company.unheard = true;
-    let weight = Weight::OUT;
-    let out = |osd: &u32| Change::OsdWeight {
-        osd: OsdId(*osd),
-        weight,
-        automatic: false,
-    };
+    let out = |osd: &u32| weighted(*osd, Weight::OUT);
     company.commit(old.iter().map(out).collect());
     company.wait(500);
     assert!(company.acting().iter().all(|osd| !old.contains(osd)));
@@ -245,11 +225,7 @@ fn who_died_while_it_was_asked_for_is_not_waited_for() {
 fn who_is_out_takes_the_one_that_it_has_filled() {
     for dead in [true, false] {
         let mut company = Company::new(4, 2, 2);
-        let value = Some("100".to_owned());
-        company.commit(vec![Change::Config {
-            key: "osd.log_entries_max".into(),
-            value,
-        }]);
+        company.set("osd.log_entries_max", "100");
         for n in 0..300 {
             company
                 .write(&format!("object-{}", n % 10), b"1")
@@ -260,12 +236,7 @@ fn who_is_out_takes_the_one_that_it_has_filled() {
         if dead {
             drop(company.kill(old[1]));
         }
-        let weight = Weight::OUT;
-        let out = |osd: u32| Change::OsdWeight {
-            osd: OsdId(osd),
-            weight,
-            automatic: false,
-        };
+        let out = |osd: u32| weighted(osd, Weight::OUT);
         company.commit((0..4).filter(|osd| *osd != new).map(out).collect());
         company.wait(6000);
         assert_eq!(
@@ -287,12 +258,7 @@ fn who_is_out_and_comes_late_covers_too() {
     company.write("a", b"1").expect("both are there");
     let old = company.acting();
     let host = company.kill(old[1]);
-    let weight = Weight::OUT;
-    let out = |osd: u32| Change::OsdWeight {
-        osd: OsdId(osd),
-        weight,
-        automatic: false,
-    };
+    let out = |osd: u32| weighted(osd, Weight::OUT);
     company.commit((0..3).filter(|osd| *osd != old[0]).map(out).collect());
     company.wait(3000);
     assert_eq!(company.acting(), [old[0]], "it is alone");
@@ -317,7 +283,7 @@ fn no_primary_serves_before_the_leases_of_the_old_one_end() {
         let mut company = Company::new(4, 2, 3);
         let first = company.acting()[0];
         if leads {
-            company.commit(weighted(first, Weight::OUT));
+            company.weigh(first, Weight::OUT);
             company.wait(5000);
         }
         company.write("a", b"old").expect("written");
@@ -325,18 +291,10 @@ fn no_primary_serves_before_the_leases_of_the_old_one_end() {
         let members = company.acting();
         let mut cut_off = company.hosts.remove(&members[0]).expect("it runs");
         let (osd, instance) = (OsdId(members[0]), cut_off.osd.instance());
-        let out = Change::OsdWeight {
-            osd,
-            weight: Weight::OUT,
-            automatic: false,
-        };
+        let out = weighted(osd.0, Weight::OUT);
         let down = Change::OsdDown { osd, instance };
-        let comes = if leads {
-            weighted(first, Weight::IN)
-        } else {
-            Vec::new()
-        };
-        company.commit([vec![down, out], comes].concat());
+        let comes = leads.then(|| weighted(first, Weight::IN));
+        company.commit([down, out].into_iter().chain(comes).collect());
         let new: Vec<u32> = company
             .acting()
             .into_iter()
@@ -397,11 +355,7 @@ fn who_died_while_its_log_was_asked_for_is_not_waited_for() {
     company.write("a", b"1").expect("all are there");
     let first = company.acting()[0];
     let weigh = |company: &mut Company, weight| {
-        company.commit(vec![Change::OsdWeight {
-            osd: OsdId(first),
-            weight,
-            automatic: false,
-        }]);
+        company.weigh(first, weight);
         company.wait(4000);
     };
     weigh(&mut company, Weight::OUT);
@@ -440,30 +394,21 @@ fn a_target_that_starts_over_is_compared_from_its_beginning() {
     }
     let spare = company.acting()[2];
     let away = company.kill(spare);
-    let value = Some("100".to_owned());
-    company.commit(vec![Change::Config {
-        key: "osd.log_entries_max".into(),
-        value,
-    }]);
+    company.set("osd.log_entries_max", "100");
     for n in 0..300 {
         company.write(&names[n % 40], b"2").expect("two are enough");
     }
     company.write("blocker", b"2").expect("two are enough");
-    company.commit(vec![Change::Flags {
-        flags: nacre_wire::map::flag::NO_BACKFILL,
-    }]);
+    company.flags(nacre_wire::map::flag::NO_BACKFILL);
     company.revive(away, 2);
     company.limit(crate::Limits {
         scan_objects: 4,
         push_bytes: 2,
         ..crate::Limits::default()
     });
-    company.commit(vec![Change::Config {
-        key: "osd.log_entries_max".into(),
-        value: Some("101".to_owned()),
-    }]);
+    company.set("osd.log_entries_max", "101");
     company.lose = |message| matches!(message, Message::Push(push, _) if push.object.name.as_bytes() == b"blocker");
-    company.commit(vec![Change::Flags { flags: 0 }]);
+    company.flags(0);
     company.wait(500);
     let inside = |company: &mut Company, name: &str| {
         let group = company

@@ -2,11 +2,11 @@
 //! accept everything, and one client. For tests that need more than one daemon. Time advances under
 //! the test's control.
 
-use super::rig::{Host, MON, Monitors, PG, process};
+use super::rig::{Host, MON, Monitors, PG, process, weighted};
 use crate::key;
 use bytes::Bytes;
 use nacre_types::{ClientId, Entity, Epoch, Instance, ObjectId, OsdId, PgId, Version};
-use nacre_wire::map::Change;
+use nacre_wire::map::{Change, Weight};
 use nacre_wire::msg::client::{
     OpApplied, OpFailure, OpReply, OpRequest, RequestId, SubOp, SubReply,
 };
@@ -81,11 +81,8 @@ impl Company {
     }
     /// A cluster of `osds` OSDs, all up.
     pub(super) fn without_pool(osds: u32) -> Self {
-        let mut monitors = Monitors::of(osds);
         let hosts: BTreeMap<u32, Host> = (0..osds).map(|osd| (osd, Host::new(osd))).collect();
-        for osd in hosts.keys() {
-            monitors.up(*osd, process(*osd, 1));
-        }
+        let monitors = Monitors::all_up(osds);
         let mut company = Self {
             monitors,
             hosts,
@@ -123,6 +120,21 @@ impl Company {
         let before = self.monitors.map.epoch;
         self.monitors.commit(changes);
         self.tell_map(before);
+    }
+    /// The monitors set an option.
+    pub(super) fn set(&mut self, key: &str, value: &str) {
+        self.commit(vec![Change::Config {
+            key: key.into(),
+            value: Some(value.to_owned()),
+        }]);
+    }
+    /// The monitors set these flags, and clear all others.
+    pub(super) fn flags(&mut self, flags: u64) {
+        self.commit(vec![Change::Flags { flags }]);
+    }
+    /// An operator changes an OSD's weight.
+    pub(super) fn weigh(&mut self, osd: u32, weight: Weight) {
+        self.commit(vec![weighted(osd, weight)]);
     }
     /// A daemon dies, and all others are informed.
     pub(super) fn kill(&mut self, osd: u32) -> Host {
@@ -417,6 +429,16 @@ impl Company {
             data,
         )
         .map(|_| ())
+    }
+    /// The client overwrites a part of the object.
+    pub(super) fn patch(
+        &mut self,
+        object: &str,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Vec<u8>, OpFailure> {
+        let length = data.len() as u64;
+        self.op(object, vec![SubOp::Write { offset, length }], data)
     }
     pub(super) fn read(&mut self, object: &str) -> Result<Vec<u8>, OpFailure> {
         self.op(

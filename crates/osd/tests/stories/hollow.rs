@@ -20,14 +20,6 @@ const NO_ROOM: u64 = TOTAL - (1 << 20);
 
 const ROOM: u64 = 10 << 20;
 
-pub(super) fn weighted(osd: u32, weight: Weight) -> Vec<Change> {
-    vec![Change::OsdWeight {
-        osd: OsdId(osd),
-        weight,
-        automatic: false,
-    }]
-}
-
 /// An object is sent in parts, restarted, and cut at other positions meanwhile, because an option
 /// has changed. Parts were identified by their number alone. Of the second transfer the receiver
 /// accepted the numbers that it lacked, and the bytes between were zeros with valid checksums.
@@ -65,7 +57,7 @@ fn who_does_not_answer_is_not_asked_for_ever() {
             panic!("two")
         };
         let away = company.kill(primary);
-        company.commit(weighted(primary, Weight::OUT));
+        company.weigh(primary, Weight::OUT);
         company.wait(5000);
         let stray = company
             .acting()
@@ -78,7 +70,7 @@ fn who_does_not_answer_is_not_asked_for_ever() {
         tried += 1;
         company.write("a", b"after").expect("written");
         company.lose = |message| matches!(message, Message::Pull(_) | Message::Discard(_));
-        company.commit(weighted(primary, Weight::IN));
+        company.weigh(primary, Weight::IN);
         company.revive(away, 2);
         company.wait(1000);
         assert_eq!(
@@ -204,16 +196,7 @@ fn who_starts_over_keeps_no_damaged_copy() {
     let member = company.acting()[2];
     company.rot(member, "a");
     company.lose = |message| matches!(message, Message::PushAck(ack) if ack.damaged);
-    company
-        .op(
-            "a",
-            vec![SubOp::Write {
-                offset: 1,
-                length: 2,
-            }],
-            b"EL",
-        )
-        .expect("written");
+    company.patch("a", 1, b"EL").expect("written");
     company.wait(100);
     let away = company.kill(member);
     for n in 0..20 {
@@ -305,7 +288,7 @@ fn the_last_readable_copy_is_not_erased() {
     company.write("a", b"hello").expect("written");
     let before = company.acting()[2];
     let away = company.kill(before);
-    company.commit(weighted(before, Weight::OUT));
+    company.weigh(before, Weight::OUT);
     company.wait(10_000);
     let acting = company.acting();
     assert!(
@@ -420,7 +403,7 @@ fn who_is_wanted_while_it_is_erased_is_erased_later() {
     }
     let first = company.acting()[0];
     let left = |company: &mut Company| names.iter().filter(|name| company.has(first, name)).count();
-    company.commit(weighted(first, Weight::OUT));
+    company.weigh(first, Weight::OUT);
     for _ in 0..400 {
         company.wait(50);
         if left(&mut company) < 20 {
@@ -431,11 +414,11 @@ fn who_is_wanted_while_it_is_erased_is_erased_later() {
         (1..20).contains(&left(&mut company)),
         "it is being erased, a page after the other"
     );
-    company.commit(weighted(first, Weight::IN));
+    company.weigh(first, Weight::IN);
     company.wait(8000);
     assert!(company.acting().contains(&first));
     assert_eq!(left(&mut company), 20, "it was filled");
-    company.commit(weighted(first, Weight::OUT));
+    company.weigh(first, Weight::OUT);
     company.wait(20_000);
     assert_eq!(left(&mut company), 0);
 }

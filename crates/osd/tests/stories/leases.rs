@@ -1,8 +1,9 @@
 //! Stories of one daemon: reads, leases, and what waits for them.
 
-use super::rig::{Host, MON, Monitors, PG, ask, process, read, write};
+use super::rig::{Host, MON, Monitors, PG, ask, read, write};
 use super::scenes::{
-    append, first_of_a, grants_a_lease, logged, read_by_appender, served_alone, served_by_two,
+    adopted, append, first_of_a, grants_a_lease, makes_durable, read_by_appender, served_alone,
+    served_by_two,
 };
 use bytes::Bytes;
 use nacre_role::Role as _;
@@ -10,7 +11,7 @@ use nacre_types::{ClientId, Entity, Epoch, OsdId, PoolId, Version};
 use nacre_wire::Message;
 use nacre_wire::map::{Change, Pool};
 use nacre_wire::msg::client::SubOp;
-use nacre_wire::msg::replication::{AdoptAck, Dedup, LogReply, PeerInfo, PgInfo, Ping, Totals};
+use nacre_wire::msg::replication::{Dedup, LogReply, PeerInfo, PgInfo, Ping, Totals};
 use std::time::Duration;
 
 /// Simulator, session 1. A read that lacked a lease was checked, put back and checked again without
@@ -20,16 +21,7 @@ fn a_read_without_a_lease_waits_for_one() {
     let (_, mut host, epoch, member) = served_by_two();
     let from = Entity::Osd(OsdId(member));
     write(1, epoch, &mut host);
-    let updates = host.sent_to(member);
-    let version = updates.iter().find_map(|message| match message {
-        Message::Replicate(update, _) => Some((
-            update.updates[0].interval,
-            update.updates[0].entry.version(),
-        )),
-        _ => None,
-    });
-    let (interval, version) = version.expect("the write goes to the member");
-    host.tell(from, epoch, logged(interval, version));
+    makes_durable(&mut host, from, epoch);
     host.sent.clear();
     read(2, epoch, &mut host);
     assert!(
@@ -100,18 +92,7 @@ fn a_repeated_failure_waits_like_the_first_until_what_it_saw_is_committed() {
     );
     guard(2, &mut host);
     assert_eq!(answers(&host), 0, "nor does asking again change that");
-    let (interval, version) = host
-        .sent
-        .iter()
-        .find_map(|(_, message)| match message {
-            Message::Replicate(update, _) => Some((
-                update.updates[0].interval,
-                update.updates[0].entry.version(),
-            )),
-            _ => None,
-        })
-        .expect("the write went to the member");
-    host.tell(from, epoch, logged(interval, version));
+    makes_durable(&mut host, from, epoch);
     assert_eq!(
         answers(&host),
         1,
@@ -126,18 +107,10 @@ fn a_repeated_failure_waits_like_the_first_until_what_it_saw_is_committed() {
 /// only when the earlier leases have expired.
 #[test]
 fn an_activation_waits_for_the_old_primarys_leases() {
-    let mut monitors = Monitors::of(3);
-    for osd in 0..3 {
-        monitors.up(osd, process(osd, 1));
-    }
+    let mut monitors = Monitors::all_up(3);
     monitors.pool_that_needs(2, 3);
     let acting = monitors.map.pgs[&PG].acting.clone();
-    let interval = monitors.map.pgs[&PG].since;
-    monitors.commit(vec![Change::PgActivate {
-        pg: PG,
-        interval,
-        members: acting.clone(),
-    }]);
+    monitors.activate(acting.clone());
     monitors.down(acting[0].0);
     let mut host = Host::new(acting[1].0);
     let (epoch, interval) = (monitors.map.epoch, monitors.map.pgs[&PG].since);
@@ -177,18 +150,7 @@ fn an_activation_waits_for_the_old_primarys_leases() {
         totals: Totals::default(),
     };
     host.tell(from, epoch, Message::LogReply(log));
-    host.tell(
-        from,
-        epoch,
-        Message::AdoptAck(AdoptAck {
-            pg: PG,
-            interval,
-            head,
-            missing: Vec::new(),
-            backfill: None,
-            undone: vec![],
-        }),
-    );
+    host.tell(from, epoch, adopted(interval, head));
     let asks = |host: &Host| {
         host.to_mon
             .iter()

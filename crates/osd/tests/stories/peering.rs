@@ -1,10 +1,10 @@
 //! Stories of one daemon: which log is the measure, and what members are told.
 
-use super::rig::{Host, MON, Monitors, PG, process};
-use super::scenes::{primary_with_log, served_by_two, served_for_another};
+use super::rig::{Host, MON, Monitors, PG, process, weighted};
+use super::scenes::{peer_info, primary_with_log, served_by_two, served_for_another};
 use nacre_types::{Entity, Epoch, OsdId, Version};
-use nacre_wire::map::Change;
-use nacre_wire::msg::replication::{Dedup, LogReply, PeerInfo, PgInfo, Ping, Totals};
+use nacre_wire::map::Weight;
+use nacre_wire::msg::replication::{Dedup, LogReply, PgInfo, Ping, Totals};
 use nacre_wire::{Message, Record};
 
 /// Simulator, session 1. A peer that was behind was sent the map's changes once; that message was
@@ -42,23 +42,11 @@ fn a_peer_that_stays_behind_is_told_again() {
 /// monitors refuse that without a member of the last activated interval, for ever.
 #[test]
 fn members_that_are_all_replaced_are_replaced_in_two_steps() {
-    let mut monitors = Monitors::of(4);
-    for osd in 0..4 {
-        monitors.up(osd, process(osd, 1));
-    }
+    let mut monitors = Monitors::all_up(4);
     monitors.pool(2);
     let old = monitors.map.pgs[&PG].acting.clone();
-    let interval = monitors.map.pgs[&PG].since;
-    monitors.commit(vec![Change::PgActivate {
-        pg: PG,
-        interval,
-        members: old.clone(),
-    }]);
-    let out = |osd: &OsdId| Change::OsdWeight {
-        osd: *osd,
-        weight: nacre_wire::map::Weight::OUT,
-        automatic: false,
-    };
+    monitors.activate(old.clone());
+    let out = |osd: &OsdId| weighted(osd.0, Weight::OUT);
     monitors.commit(old.iter().map(out).collect());
     let new = monitors.map.pgs[&PG].acting.clone();
     assert!(
@@ -77,14 +65,7 @@ fn members_that_are_all_replaced_are_replaced_in_two_steps() {
         if old.contains(osd) {
             (info.exists, info.head, info.spans) = (true, version, vec![version]);
         }
-        let info = PeerInfo {
-            pg: PG,
-            interval,
-            info,
-            lease_left_ns: 0,
-            logged_max: 0,
-        };
-        host.tell(Entity::Osd(*osd), epoch, Message::PeerInfo(info));
+        host.tell(Entity::Osd(*osd), epoch, peer_info(interval, info));
     }
     let asked: Vec<&Vec<OsdId>> = host
         .to_mon
@@ -112,18 +93,10 @@ fn members_that_are_all_replaced_are_replaced_in_two_steps() {
 /// not: each primary judged by its own log, and the two handed the PG to each other, 38,000 times.
 #[test]
 fn of_those_who_know_everything_the_longest_log_is_the_measure() {
-    let mut monitors = Monitors::of(3);
-    for osd in 0..3 {
-        monitors.up(osd, process(osd, 1));
-    }
+    let mut monitors = Monitors::all_up(3);
     monitors.pool(3);
     let acting = monitors.map.pgs[&PG].acting.clone();
-    let interval = monitors.map.pgs[&PG].since;
-    monitors.commit(vec![Change::PgActivate {
-        pg: PG,
-        interval,
-        members: acting.clone(),
-    }]);
+    monitors.activate(acting.clone());
     monitors.down(acting[0].0);
     monitors.up(acting[0].0, process(acting[0].0, 2));
     let (epoch, interval) = (monitors.map.epoch, monitors.map.pgs[&PG].since);
@@ -148,17 +121,7 @@ fn of_those_who_know_everything_the_longest_log_is_the_measure() {
                 spans: vec![head],
                 ..PgInfo::default()
             };
-            host.tell(
-                Entity::Osd(osd),
-                epoch,
-                Message::PeerInfo(PeerInfo {
-                    pg: PG,
-                    interval,
-                    info,
-                    lease_left_ns: 0,
-                    logged_max: 0,
-                }),
-            );
+            host.tell(Entity::Osd(osd), epoch, peer_info(interval, info));
         }
         let asked = host
             .sent_to(longest.0)
@@ -205,14 +168,7 @@ fn who_follows_by_the_authoritys_log_is_given_what_comes_after_what_he_shares_wi
             activated: Epoch(3),
             ..PgInfo::default()
         };
-        let info = PeerInfo {
-            pg: PG,
-            interval,
-            info,
-            lease_left_ns: 0,
-            logged_max: 0,
-        };
-        host.tell(Entity::Osd(osd), after, Message::PeerInfo(info));
+        host.tell(Entity::Osd(osd), after, peer_info(interval, info));
     }
     let asked = host
         .sent_to(second.0)
@@ -268,14 +224,7 @@ fn a_primary_with_a_short_log_takes_what_others_need_to_follow() {
             activated: Epoch(3),
             ..PgInfo::default()
         };
-        let info = PeerInfo {
-            pg: PG,
-            interval,
-            info,
-            lease_left_ns: 0,
-            logged_max: 0,
-        };
-        host.tell(Entity::Osd(osd), after, Message::PeerInfo(info));
+        host.tell(Entity::Osd(osd), after, peer_info(interval, info));
     }
     let asked = host
         .sent_to(second.0)

@@ -296,19 +296,14 @@ fn the_backfill_of_one_half_of_a_group_leaves_the_other_half_alone() {
     };
     let host = company.kill(away);
     // More than the log keeps: a member that comes back is backfilled.
-    company.commit(vec![Change::Config {
-        key: "osd.log_entries_max".into(),
-        value: Some("100".into()),
-    }]);
+    company.set("osd.log_entries_max", "100");
     for n in 0..300 {
         company.write(&names[n % 20], b"2").expect("one is enough");
     }
     company
         .op(first_half, vec![SubOp::Delete {}], &[])
         .expect("deleted");
-    company.commit(vec![Change::Flags {
-        flags: flag::NO_BACKFILL,
-    }]);
+    company.flags(flag::NO_BACKFILL);
     company.revive(host, 2);
     company.wait(500);
     let settings = nacre_wire::map::Pool {
@@ -322,7 +317,7 @@ fn the_backfill_of_one_half_of_a_group_leaves_the_other_half_alone() {
     company.wait(500);
     // The second half is slow.
     company.lose = |message| matches!(message, Message::Push(push, _) if push.pg != PG);
-    company.commit(vec![Change::Flags { flags: 0 }]);
+    company.flags(0);
     company.wait(3000);
     let members =
         |company: &Company, seed| company.monitors.map.pgs[&PgId { seed, ..PG }].acting.len();
@@ -357,15 +352,13 @@ fn what_clients_wait_for_is_recovered_in_spite_of_the_flag() {
     for name in ["a", "b"] {
         company.write(name, b"new").expect("two are enough");
     }
-    company.commit(vec![Change::Flags {
-        flags: flag::NO_RECOVER,
-    }]);
+    company.flags(flag::NO_RECOVER);
     company.revive(host, 2);
     company.wait(2000);
     assert_eq!(company.acting()[0], primary);
     assert_eq!(company.read("a"), Ok(b"new".to_vec()));
     assert_eq!(super::room::is_missed_by(&mut company, primary), ["b"]);
-    company.commit(vec![Change::Flags { flags: 0 }]);
+    company.flags(0);
     company.wait(2000);
     assert_eq!(super::room::is_missed_by(&mut company, primary), [""; 0]);
 }

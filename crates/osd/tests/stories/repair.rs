@@ -2,10 +2,10 @@
 //! long as any member has it, and the replica is repaired.
 
 use super::company::Company;
-use super::rig::PG;
-use nacre_types::{ObjectId, OsdId, SnapId};
+use super::rig::{PG, weighted};
+use nacre_types::{ObjectId, SnapId};
 use nacre_wire::Message;
-use nacre_wire::map::Change;
+use nacre_wire::map::{Change, Weight};
 use nacre_wire::msg::client::{OpFailure, SubOp};
 
 pub(super) fn is_clean(company: &Company) -> bool {
@@ -69,16 +69,7 @@ fn a_partial_overwrite_of_a_rotten_block_ends_whole() {
     company.write("a", b"hello").expect("written");
     let primary = company.acting()[0];
     company.rot(primary, "a");
-    company
-        .op(
-            "a",
-            vec![SubOp::Write {
-                offset: 1,
-                length: 2,
-            }],
-            b"EL",
-        )
-        .expect("written");
+    company.patch("a", 1, b"EL").expect("written");
     assert_eq!(company.read("a").expect("read"), b"hELlo");
     assert!(company.can_read(primary, "a"));
 }
@@ -132,16 +123,7 @@ fn a_primary_that_loses_the_rest_of_a_block_is_given_a_good_copy_before_anybody_
     company.write("a", b"hello").expect("written");
     let primary = company.acting()[0];
     company.rot(primary, "a");
-    company
-        .op(
-            "a",
-            vec![SubOp::Write {
-                offset: 1,
-                length: 2,
-            }],
-            b"EL",
-        )
-        .expect("written");
+    company.patch("a", 1, b"EL").expect("written");
     company.wait(500);
     assert!(company.can_read(primary, "a"));
     assert_eq!(company.read("a").expect("read"), b"hELlo");
@@ -159,26 +141,8 @@ fn what_a_member_has_lost_it_says_until_it_has_it() {
         company.rot(member, "a");
         company.rot(member, "b");
         company.lose = |message| matches!(message, Message::PushAck(ack) if ack.damaged);
-        company
-            .op(
-                "a",
-                vec![SubOp::Write {
-                    offset: 1,
-                    length: 2,
-                }],
-                b"EL",
-            )
-            .expect("written");
-        company
-            .op(
-                "b",
-                vec![SubOp::Write {
-                    offset: 1,
-                    length: 2,
-                }],
-                b"EL",
-            )
-            .expect("written");
+        company.patch("a", 1, b"EL").expect("written");
+        company.patch("b", 1, b"EL").expect("written");
         company.wait(500);
         assert!(!company.can_read(member, "a"), "nobody was told");
         // The note follows, although the store reports nothing for an update that touches no data.
@@ -209,32 +173,14 @@ fn a_clone_of_what_has_lost_data_is_given_a_good_copy_too() {
     let member = company.acting()[1];
     company.rot(member, "a");
     company.lose = |message| matches!(message, Message::PushAck(ack) if ack.damaged);
-    company
-        .op(
-            "a",
-            vec![SubOp::Write {
-                offset: 1,
-                length: 2,
-            }],
-            b"EL",
-        )
-        .expect("written");
+    company.patch("a", 1, b"EL").expect("written");
     let snap = SnapId(1);
     company.commit(vec![Change::SnapCreate {
         pool: PG.pool,
         snap,
         name: "monday".into(),
     }]);
-    company
-        .op(
-            "a",
-            vec![SubOp::Write {
-                offset: 0,
-                length: 1,
-            }],
-            b"H",
-        )
-        .expect("written");
+    company.patch("a", 0, b"H").expect("written");
     company.lose = |_| false;
     company.wait(3000);
     let clone = ObjectId {
@@ -476,11 +422,7 @@ fn a_backfill_goes_on_after_repair_and_lets_go_when_there_is_none() {
             company.write("c", b"again").expect("written");
         }
         assert!(everybody(&company));
-        let out = |osd: &u32| Change::OsdWeight {
-            osd: OsdId(*osd),
-            weight: nacre_wire::map::Weight::OUT,
-            automatic: false,
-        };
+        let out = |osd: &u32| weighted(*osd, Weight::OUT);
         company.commit(old.iter().map(out).collect());
         company.wait(8000);
         if second_copy {

@@ -439,19 +439,13 @@ fn what_the_store_of_one_that_is_filled_would_not_take_is_refused() {
     let mut company = Company::new(3, 2, 3);
     let spare = company.acting()[2];
     let away = company.kill(spare);
-    let value = Some("100".to_owned());
-    company.commit(vec![Change::Config {
-        key: "osd.log_entries_max".into(),
-        value,
-    }]);
+    company.set("osd.log_entries_max", "100");
     for n in 0..300 {
         company
             .write(&format!("object-{}", n % 10), b"1")
             .expect("two are enough");
     }
-    company.commit(vec![Change::Flags {
-        flags: nacre_wire::map::flag::NO_BACKFILL,
-    }]);
+    company.flags(nacre_wire::map::flag::NO_BACKFILL);
     company.revive(away, 2);
     company.host(spare).osd.on_store_limit(64 << 10);
     // It reports it when the next interval begins.

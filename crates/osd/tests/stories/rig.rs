@@ -9,7 +9,7 @@ use nacre_store::{Event, ObjectStore, Op, RamStore, Token};
 use nacre_types::{
     ClientId, ClusterId, Entity, Epoch, Instance, MonId, Name, ObjectId, OsdId, PgId, PoolId, Time,
 };
-use nacre_wire::map::{Address, Change, ClusterMap, CrushSection, MapDelta, Pool};
+use nacre_wire::map::{Address, Change, ClusterMap, CrushSection, MapDelta, Pool, Weight};
 use nacre_wire::msg::client::{OpRequest, RequestId, SubOp};
 use nacre_wire::msg::monitor::{MapDeltas, MapFull};
 use nacre_wire::{Message, Payload, Wire};
@@ -84,6 +84,23 @@ impl Monitors {
             instance,
         }])
     }
+    /// So many OSDs on hosts of their own, each with its first process up; no pool.
+    pub(super) fn all_up(osds: u32) -> Self {
+        let mut monitors = Self::of(osds);
+        for osd in 0..osds {
+            monitors.up(osd, process(osd, 1));
+        }
+        monitors
+    }
+    /// Activates the PG in its current interval.
+    pub(super) fn activate(&mut self, members: Vec<OsdId>) -> Epoch {
+        let interval = self.map.pgs[&PG].since;
+        self.commit(vec![Change::PgActivate {
+            pg: PG,
+            interval,
+            members,
+        }])
+    }
     pub(super) fn pool(&mut self, size: u8) -> Epoch {
         self.pool_that_needs(size, size)
     }
@@ -111,6 +128,15 @@ impl Monitors {
             newest: self.map.epoch,
             root: None,
         })
+    }
+}
+
+/// An operator's change of an OSD's weight.
+pub(super) const fn weighted(osd: u32, weight: Weight) -> Change {
+    Change::OsdWeight {
+        osd: OsdId(osd),
+        weight,
+        automatic: false,
     }
 }
 

@@ -19,12 +19,7 @@ pub(super) fn served_alone() -> (Monitors, Host, Epoch) {
     monitors.pool(1);
     host.tell(MON, Epoch::NONE, monitors.full());
     let before = monitors.map.epoch;
-    let interval = monitors.map.pgs[&PG].since;
-    let epoch = monitors.commit(vec![Change::PgActivate {
-        pg: PG,
-        interval,
-        members: vec![OsdId(0)],
-    }]);
+    let epoch = monitors.activate(vec![OsdId(0)]);
     host.tell(MON, epoch, monitors.since(before));
     write(1, epoch, &mut host);
     let answered = |(_, message): &(Entity, Message)| matches!(message, Message::OpReply(reply, _) if reply.failure.is_none());
@@ -58,7 +53,7 @@ pub(super) fn first_of_a(version: Version) -> Record {
 }
 
 /// A member's report that it has everything up to this version.
-pub(super) fn logged(interval: Epoch, version: Version) -> Message {
+fn logged(interval: Epoch, version: Version) -> Message {
     let logged = vec![Logged {
         pg: PG,
         interval,
@@ -68,6 +63,44 @@ pub(super) fn logged(interval: Epoch, version: Version) -> Message {
         logged,
         nearly_full: false,
     })
+}
+
+/// A peer's report that peering asked for.
+pub(super) fn peer_info(interval: Epoch, info: PgInfo) -> Message {
+    Message::PeerInfo(PeerInfo {
+        pg: PG,
+        interval,
+        info,
+        lease_left_ns: 0,
+        logged_max: 0,
+    })
+}
+
+/// A member has adopted the log up to `head`, and lacks nothing.
+pub(super) fn adopted(interval: Epoch, head: Version) -> Message {
+    Message::AdoptAck(AdoptAck {
+        pg: PG,
+        interval,
+        head,
+        missing: Vec::new(),
+        backfill: None,
+        undone: Vec::new(),
+    })
+}
+
+/// The member makes the first update durable that was sent to it; returns that one's interval and
+/// version.
+pub(super) fn makes_durable(host: &mut Host, member: Entity, epoch: Epoch) -> (Epoch, Version) {
+    let update = |(to, message): &(Entity, Message)| match message {
+        Message::Replicate(sent, _) if *to == member => {
+            Some((sent.updates[0].interval, sent.updates[0].entry.version()))
+        }
+        _ => None,
+    };
+    let sent = host.sent.iter().find_map(update);
+    let (interval, version) = sent.expect("the write goes to the member");
+    host.tell(member, epoch, logged(interval, version));
+    (interval, version)
 }
 
 /// Two members and their primary up to the point where it serves; the test controls the second
@@ -87,29 +120,10 @@ pub(super) fn served_by_two() -> (Monitors, Host, Epoch, u32) {
         monitors.map.pgs[&PG].since,
         monitors.map.epoch,
     );
-    let info = PeerInfo {
-        pg: PG,
-        interval,
-        info: PgInfo::default(),
-        lease_left_ns: 0,
-        logged_max: 0,
-    };
-    host.tell(from, epoch, Message::PeerInfo(info));
-    let adopted = AdoptAck {
-        pg: PG,
-        interval,
-        head: Version::NONE,
-        missing: Vec::new(),
-        backfill: None,
-        undone: vec![],
-    };
-    host.tell(from, epoch, Message::AdoptAck(adopted));
+    host.tell(from, epoch, peer_info(interval, PgInfo::default()));
+    host.tell(from, epoch, adopted(interval, Version::NONE));
     let members = acting;
-    let after = monitors.commit(vec![Change::PgActivate {
-        pg: PG,
-        interval,
-        members,
-    }]);
+    let after = monitors.activate(members);
     host.tell(MON, after, monitors.since(epoch));
     (monitors, host, after, member)
 }
@@ -130,14 +144,7 @@ pub(super) fn one_object_to_give() -> (Host, Epoch, Epoch, u32, Version) {
     let now = monitors.up(member, process(member, 2));
     host.tell(MON, now, monitors.since(epoch));
     let interval = monitors.map.pgs[&PG].since;
-    let info = PeerInfo {
-        pg: PG,
-        interval,
-        info: PgInfo::default(),
-        lease_left_ns: 0,
-        logged_max: 0,
-    };
-    host.tell(from, now, Message::PeerInfo(info));
+    host.tell(from, now, peer_info(interval, PgInfo::default()));
     let missing = vec![Missing {
         object: ObjectId::named("a"),
         need: version,
@@ -233,10 +240,7 @@ pub(super) fn primary_with_log(
     head: Version,
     entries: Vec<Record>,
 ) -> (Host, Epoch, Epoch, [OsdId; 2]) {
-    let mut monitors = Monitors::of(3);
-    for osd in 0..3 {
-        monitors.up(osd, process(osd, 1));
-    }
+    let mut monitors = Monitors::all_up(3);
     monitors.pool_that_needs(2, 3);
     let [first, second, third] = monitors.map.pgs[&PG].acting[..] else {
         panic!("three of three")
@@ -248,11 +252,7 @@ pub(super) fn primary_with_log(
         acting: vec![second, first, third],
     }]);
     let interval = monitors.map.pgs[&PG].since;
-    let epoch = monitors.commit(vec![Change::PgActivate {
-        pg: PG,
-        interval,
-        members: vec![second, first, third],
-    }]);
+    let epoch = monitors.activate(vec![second, first, third]);
     let mut host = Host::new(first.0);
     host.tell(MON, epoch, monitors.full());
     let adopt = Adopt {
@@ -297,10 +297,7 @@ pub(super) fn served_for_another(backfill: Option<Bytes>) -> (Host, Epoch, Epoch
 pub(super) fn served_by_monitors_for_another(
     backfill: Option<Bytes>,
 ) -> (Monitors, Host, Epoch, Epoch, OsdId) {
-    let mut monitors = Monitors::of(2);
-    for osd in 0..2 {
-        monitors.up(osd, process(osd, 1));
-    }
+    let mut monitors = Monitors::all_up(2);
     monitors.pool_that_needs(1, 2);
     let (primary, target) = (
         monitors.map.pgs[&PG].acting[0],
@@ -331,17 +328,7 @@ pub(super) fn served_by_monitors_for_another(
         backfill: backfill.clone(),
         ..PgInfo::default()
     };
-    host.tell(
-        from,
-        epoch,
-        Message::PeerInfo(PeerInfo {
-            pg: PG,
-            interval,
-            info,
-            lease_left_ns: 0,
-            logged_max: 0,
-        }),
-    );
+    host.tell(from, epoch, peer_info(interval, info));
     host.tell(
         from,
         epoch,
@@ -354,11 +341,7 @@ pub(super) fn served_by_monitors_for_another(
             undone: vec![],
         }),
     );
-    let after = monitors.commit(vec![Change::PgActivate {
-        pg: PG,
-        interval,
-        members: vec![primary],
-    }]);
+    let after = monitors.activate(vec![primary]);
     host.tell(MON, after, monitors.since(epoch));
     (monitors, host, after, interval, target)
 }

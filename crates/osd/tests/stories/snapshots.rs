@@ -7,7 +7,7 @@ use crate::key;
 use nacre_store::{ObjectStore, Read, ReadReply};
 use nacre_types::{ClientId, ObjectId, SnapId};
 use nacre_wire::Message;
-use nacre_wire::map::{Change, Pool, SnapMode};
+use nacre_wire::map::{Change, Pool, SnapMode, Weight};
 use nacre_wire::msg::client::{OpFailure, OpRequest, SnapContext, SubOp, SubReply};
 use nacre_wire::msg::replication::Effect;
 
@@ -427,10 +427,7 @@ fn an_orphan_belongs_to_no_snapshot_and_is_replaced_or_removed() {
 #[test]
 fn a_member_that_is_backfilled_gets_clones_and_the_updates_that_make_them() {
     let mut company = Company::new(4, 1, 2);
-    company.commit(vec![Change::Config {
-        key: "osd.log_entries_min".into(),
-        value: Some("16".into()),
-    }]);
+    company.set("osd.log_entries_min", "16");
     for round in 0..6 {
         for object in ["a", "b", "c"] {
             company
@@ -444,12 +441,7 @@ fn a_member_that_is_backfilled_gets_clones_and_the_updates_that_make_them() {
     }
     let acting = company.acting();
     let host = company.kill(acting[1]);
-    let down = nacre_types::OsdId(acting[1]);
-    company.commit(vec![Change::OsdWeight {
-        osd: down,
-        weight: nacre_wire::map::Weight::OUT,
-        automatic: false,
-    }]);
+    company.weigh(acting[1], Weight::OUT);
     for step in 0..400 {
         if step % 10 == 0 && step < 60 {
             let snap = snapshot(&mut company, &format!("t{step}"));

@@ -2,9 +2,9 @@
 
 use super::rig::{Host, MON, Monitors, PG, ask, process, read, write};
 use super::scenes::{
-    append, compared, copy_of_a, first_of_a, grants_a_lease, has_nothing, logged,
-    one_object_to_give, pushes, read_by_appender, served_alone, served_by_monitors_for_another,
-    served_by_two, served_for_another,
+    adopted, append, compared, copy_of_a, first_of_a, grants_a_lease, has_nothing, makes_durable,
+    one_object_to_give, peer_info, pushes, read_by_appender, served_alone,
+    served_by_monitors_for_another, served_by_two, served_for_another,
 };
 use crate::config::Limits;
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use nacre_wire::Message;
 use nacre_wire::map::Change;
 use nacre_wire::msg::client::SubOp;
 use nacre_wire::msg::replication::{
-    AdoptAck, Dedup, LogReply, PeerInfo, PgInfo, ProgressAck, Push, PushAck, ScanReply, Totals,
+    Dedup, LogReply, PgInfo, ProgressAck, Push, PushAck, ScanReply, Totals,
 };
 
 /// Simulator with the real store, seed 439. The acknowledgement of an object's last part was lost.
@@ -100,18 +100,10 @@ fn a_slow_receiver_has_the_whole_object_in_the_end() {
 /// context was dropped; the read returned and found none, and the daemon died of an assertion.
 #[test]
 fn an_object_may_be_read_while_it_is_made_durable() {
-    let mut monitors = Monitors::of(2);
-    for osd in 0..2 {
-        monitors.up(osd, process(osd, 1));
-    }
+    let mut monitors = Monitors::all_up(2);
     monitors.pool(2);
     let acting = monitors.map.pgs[&PG].acting.clone();
-    let interval = monitors.map.pgs[&PG].since;
-    monitors.commit(vec![Change::PgActivate {
-        pg: PG,
-        interval,
-        members: acting.clone(),
-    }]);
+    monitors.activate(acting.clone());
     monitors.down(acting[0].0);
     monitors.up(acting[0].0, process(acting[0].0, 2));
     let mut host = Host::start(acting[0].0, 2, Host::new(acting[0].0).store);
@@ -132,17 +124,7 @@ fn an_object_may_be_read_while_it_is_made_durable() {
         spans: vec![version],
         ..PgInfo::default()
     };
-    host.tell(
-        from,
-        epoch,
-        Message::PeerInfo(PeerInfo {
-            pg: PG,
-            interval,
-            info: has,
-            lease_left_ns: 0,
-            logged_max: 0,
-        }),
-    );
+    host.tell(from, epoch, peer_info(interval, has));
     let entries = vec![first_of_a(version)];
     let log = LogReply {
         pg: PG,
@@ -155,21 +137,9 @@ fn an_object_may_be_read_while_it_is_made_durable() {
         totals: Totals::default(),
     };
     host.tell(from, epoch, Message::LogReply(log));
-    let adopted = AdoptAck {
-        pg: PG,
-        interval,
-        head: version,
-        missing: Vec::new(),
-        backfill: None,
-        undone: vec![],
-    };
-    host.tell(from, epoch, Message::AdoptAck(adopted));
+    host.tell(from, epoch, adopted(interval, version));
     let members = monitors.map.pgs[&PG].acting.clone();
-    let after = monitors.commit(vec![Change::PgActivate {
-        pg: PG,
-        interval,
-        members,
-    }]);
+    let after = monitors.activate(members);
     host.tell(MON, after, monitors.since(epoch));
     host.wait(1000);
     grants_a_lease(&mut host, from, after);
@@ -369,16 +339,7 @@ fn a_damaged_copy_is_healed_from_another_member() {
     let (_, mut host, epoch, member) = served_by_two();
     let from = Entity::Osd(OsdId(member));
     write(1, epoch, &mut host);
-    let updates = host.sent_to(member);
-    let sent = updates.iter().find_map(|message| match message {
-        Message::Replicate(update, _) => Some((
-            update.updates[0].interval,
-            update.updates[0].entry.version(),
-        )),
-        _ => None,
-    });
-    let (interval, version) = sent.expect("the write goes to the member");
-    host.tell(from, epoch, logged(interval, version));
+    let (interval, version) = makes_durable(&mut host, from, epoch);
     grants_a_lease(&mut host, from, epoch);
     assert!(
         host.store
@@ -428,12 +389,7 @@ fn a_copy_of_an_older_interval_does_not_stand_for_one_that_found_no_room() {
     host.wait(1);
     assert!(host.osd.is_live());
     append(5, 2, new, &mut host);
-    let interval = monitors.map.pgs[&PG].since;
-    let active = monitors.commit(vec![Change::PgActivate {
-        pg: PG,
-        interval,
-        members: vec![OsdId(0)],
-    }]);
+    let active = monitors.activate(vec![OsdId(0)]);
     host.tell(MON, active, monitors.since(new));
     host.wait(10_000);
     for sequence in 3..6 {
