@@ -25,7 +25,7 @@ fn targets_that_must_not_be_are_refused_whole_with_the_reason_and_the_place() {
         ("targets[1] = 0/0", "the target of rank 1 is NaN"),
         ("targets[1] = -1", "the target of rank 1 is -1"),
         ("targets[1] = 1/0", "the target of rank 1 is inf"),
-        ("targets[1] = 1e300", "more than there is"),
+        ("targets[1] = 1e300", " of a load of 8: more than there is"),
         ("targets[1] = 8.1", "ask for 8.1 of a load of 8"),
         ("targets[1] = 5 targets[2] = 5", "ask for 10 of a load of 8"),
         (

@@ -91,10 +91,8 @@ impl Area {
     /// How many units of it are to be free.
     fn wants(&self) -> u64 {
         let units = |groups: usize| groups as u64 * GROUP_UNITS;
-        match self.groups.len() {
-            groups @ ..ROOMY_MAX => units(groups) / 4 * 3,
-            groups => (units(groups) / 2).max(units(ROOMY_MAX) / 4 * 3),
-        }
+        let all = self.groups.len();
+        (units(all) / 2).max(units(all.min(ROOMY_MAX)) / 4 * 3)
     }
 }
 
